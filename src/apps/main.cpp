@@ -1,0 +1,2 @@
+// Entry point: picks the subcommand.
+int main() { return 2; }
