@@ -1,0 +1,164 @@
+// A device as the engine sees it: memory, order and fused operations on packed tokens. Implemented by `reference`
+// (naive, obviously right), `cpu` and `cuda` (fast); never branched per device elsewhere. One rank owns one backend; it
+// is not thread-safe. Calls may return before the work is done: download() and sync() wait.
+//
+// Dimensions: T tokens of the step, S sequences, H hidden, N query heads, K key/value heads, D head size, F
+// feed-forward size, E experts, k experts per token, V vocabulary. "compute" is the run's activation type, float32 or
+// bfloat16. Accumulation is float32 everywhere. A row's result never depends on the rows beside it or on their number.
+//
+// Adding an operation: declare it here, write reference, cpu and cuda, add a case to conformance_test.cpp.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/batch.h"
+#include "ops/sampling.h"
+#include "tensor/tensor.h"
+
+namespace braid {
+
+// What a piece of memory is for; the backend counts bytes by kind. Everything but kScratch lives as long as the
+// backend; kScratch is a bump arena that begin_step() resets.
+enum class MemoryKind { kWeights, kCache, kWorkspace, kScratch };
+inline constexpr int kMemoryKinds = 4;
+
+// Order of work on a device. CPU backends run everything at once and have no stream.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// A linear layer's weights in the backend's own layout. y = x w^T (+ bias).
+// k_slices > 1 is the reproducible form of a product whose K is split over ranks (docs/architecture.md section 8): K is cut
+// into that many equal slices, each accumulated alone, the slices then added in a balanced binary tree.
+struct LinearWeight {
+  int64_t n = 0, k = 0;
+  int k_slices = 1;
+  DType stored = DType::kF32;  // element type kept: float32 or bfloat16
+  Tensor packed;               // layout private to the backend
+  Tensor bias;                 // float32 [n] or empty
+};
+
+// One small product per head: y[t, h, :] = x[t, h, :] w[h]^T.
+struct HeadWeight {
+  int64_t heads = 0, n = 0, k = 0;
+  DType stored = DType::kF32;
+  Tensor packed;
+};
+
+// Experts [first, first + count) of a mixture: gate and up [F, H] each, down [H, F]. k_slices cuts F, as in LinearWeight.
+struct ExpertWeights {
+  int first = 0, count = 0;
+  int64_t hidden = 0, ffn = 0;
+  int k_slices = 1;
+  DType stored = DType::kF32;
+  Tensor gate_up, down;  // layouts private to the backend
+};
+
+enum class RopeLayout { kHalfSplit, kInterleaved };  // lane i pairs with i + d/2, or 2i with 2i + 1
+
+struct RopeTable {
+  Tensor cos_sin;  // float32 [max positions, d/2, 2], the attention factor already multiplied in; empty: no rotation
+  RopeLayout layout = RopeLayout::kHalfSplit;
+  int dim() const { return cos_sin ? static_cast<int>(2 * cos_sin.dim(1)) : 0; }
+};
+
+enum class RouterScore { kSoftmax, kSigmoid };
+enum class GroupScore { kNone, kMax, kTopTwoSum };  // how a group of experts is ranked before its members are
+
+struct RouterSpec {
+  RouterScore score = RouterScore::kSoftmax;
+  GroupScore group_score = GroupScore::kNone;
+  int n_groups = 1, top_groups = 1, top_k = 1;
+  bool renormalise = false;  // weights / (sum + 1e-20)
+  float scale = 1.0f;        // applied to the weights last
+};
+
+// One layer's KV cache on this rank. Slot = block * block_size + offset.
+// Grouped attention keeps keys and values apart. Latent attention keeps one row per token, [normed latent | rotated
+// key lanes]; `v` is then a view of the first lanes of `k`, so that one kernel serves both.
+struct KvCache {
+  Tensor k;             // [slots, K, Dk]
+  Tensor v;             // [slots, K, Dv]
+  float scale = 1.0f;   // stored = value / scale; for float8 caches
+};
+
+struct AttentionSpec {
+  float scale = 1.0f;  // softmax scale, final
+  // Reproducible mode: 8 stripes, stripe(g) = (g / interleave) % 8, with partials kept relative to a power of two and
+  // added in the fixed tree (s, s+4), (s, s+2), (s, s+1). Default mode: 1.
+  int n_stripes = 1;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+
+  // --- memory and order ---------------------------------------------------------------------------------------
+  virtual Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape) = 0;  // contents undefined
+  Tensor scratch(DType t, std::initializer_list<int64_t> shape) { return alloc(MemoryKind::kScratch, t, shape); }
+  virtual void begin_step() = 0;  // scratch of the step before is gone
+  virtual int64_t bytes(MemoryKind) const = 0;  // allocated now; kScratch: the most that a step used
+  virtual void upload(Tensor device, const void* host) = 0;
+  virtual void download(void* host, Tensor device) = 0;  // waits
+  virtual void copy(Tensor to, Tensor from) = 0;         // same shape; converts between float types; strides allowed
+  virtual void fill_zero(Tensor x) = 0;
+  virtual Stream stream() const { return {}; }
+  virtual void sync() {}
+
+  // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
+  virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
+  virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]*/) = 0;
+  virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
+                                     int k_slices) = 0;
+  virtual void pack_expert(ExpertWeights&, int expert /*global id*/, Tensor gate /*[F, H]*/, Tensor up /*[F, H]*/,
+                           Tensor down /*[H, F]*/) = 0;
+
+  // --- operations ---------------------------------------------------------------------------------------------------
+  // y[t] = table[id - first_row]; zeros where the id lies outside [first_row, first_row + rows).
+  virtual void embed(Tensor y /*[T, H]*/, Tensor ids /*int32 [T]*/, Tensor table /*[rows, H]*/, int64_t first_row) = 0;
+  virtual void linear(Tensor y /*[T, n] compute or float32*/, Tensor x /*[T, k] compute*/, const LinearWeight&) = 0;
+  virtual void head_linear(Tensor y /*[T, heads, n]*/, Tensor x /*[T, heads, k], strides allowed*/, const HeadWeight&) = 0;
+
+  // y = x / sqrt(mean(x^2) + eps) rounded to compute, then * w.
+  virtual void rms_norm(Tensor y /*[T, H]*/, Tensor x /*[T, H], row stride allowed*/, Tensor w /*[H] float32*/, float eps) = 0;
+  // residual += add (float32 or compute), rounded to compute; y = rms_norm(residual).
+  virtual void add_rms_norm(Tensor y, Tensor residual /*[T, H]*/, Tensor add /*[T, H]*/, Tensor w, float eps) = 0;
+  virtual void add(Tensor y /*[T, H] float32*/, Tensor x /*[T, H] float32*/) = 0;  // y += x
+  virtual void silu_mul(Tensor y /*[T, F]*/, Tensor gate_up /*[T, 2F], gate first*/) = 0;
+  virtual void gather_rows(Tensor y /*[R, H]*/, Tensor x /*[T, H]*/, Tensor rows /*int32 [R]*/) = 0;
+
+  // Grouped attention: optional per-head norms of q and k (empty: none), rotation in place, k and v into the cache at
+  // batch.slots (rows with slot -1 are rotated but not written).
+  virtual void gqa_rope_cache(Tensor q /*[T, N, D]*/, Tensor k /*[T, K, D]*/, Tensor v /*[T, K, D]*/, Tensor q_norm /*float32 [D]*/,
+                              Tensor k_norm, float eps, const RopeTable&, const KvCache&, const BatchMeta&) = 0;
+  // Latent attention: q_out = rotated q_in; kv_a = [latent | key lanes] -> cache row [rms_norm(latent) | rotated lanes].
+  virtual void mla_rope_cache(Tensor q_out /*[T, N, d_r]*/, Tensor q_in /*[T, N, d_r]*/, Tensor kv_a /*[T, r + d_r]*/,
+                              Tensor norm /*float32 [r]*/, float eps, const RopeTable&, const KvCache&, const BatchMeta&) = 0;
+  // Causal attention of every new token over the cached rows of its sequence on this rank, itself included: a query at
+  // position p sees global positions <= p. Query head n reads key/value head n / (N / K). A row that sees nothing here
+  // gives zeros and lse = -inf.
+  virtual void attention(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N], natural log; or empty*/, Tensor q /*[T, N, Dk]*/,
+                         const KvCache&, const AttentionSpec&, const BatchMeta&) = 0;
+
+  // Chooses top_k experts of each row; ties go to the lowest id. The bias takes part in the choice only.
+  virtual void route(Tensor ids /*int32 [T, k], ascending id*/, Tensor weights /*float32 [T, k]*/, Tensor logits /*float32 [T, E]*/,
+                     Tensor bias /*float32 [E] or empty*/, const RouterSpec&) = 0;
+  // y[t] = sum over the row's experts held here, by ascending id, of weight * down(silu(gate x) * up x).
+  virtual void moe(Tensor y /*[T, H] float32*/, Tensor x /*[T, H]*/, Tensor ids, Tensor weights, const ExpertWeights&) = 0;
+
+  // Draws or picks one token per row and reports log-probabilities of the unmodified logits. `logits` is scratch: penalties and
+  // masks are written into it. Results are on the host; waits.
+  virtual void sample(std::span<SampleResult> out, Tensor logits /*float32 [R, V]*/, std::span<const SamplingRow>) = 0;
+};
+
+struct CpuOptions {
+  int n_threads = 1;  // this rank's workers, the calling thread included
+};
+std::unique_ptr<Backend> make_reference_backend();
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions&);
+
+}  // namespace braid

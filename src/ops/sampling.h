@@ -1,0 +1,34 @@
+// One row of sampling: what the sampler must know of a request beyond its logits, and what comes back.
+// Drawing uses a counter generator keyed by (seed, position), so that a token never depends on its batch.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace braid {
+
+struct SamplingRow {
+  float temperature = 0.0f;  // 0: the largest logit, lowest id on ties
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int top_k = 0;             // 0 or -1: off
+  uint64_t seed = 0;
+  int64_t position = 0;      // global position of the token being drawn
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;  // over generated tokens
+  float repetition_penalty = 1.0f;                          // over prompt and generated tokens
+  std::span<const int32_t> prompt, generated;
+  std::span<const std::pair<int32_t, float>> logit_bias;
+  std::span<const int32_t> banned;   // logit becomes -inf (end tokens before min_tokens)
+  std::span<const uint32_t> allowed; // bitmask over the vocabulary, bit id % 32 of word id / 32; empty: everything
+  int n_top_logprobs = 0;
+};
+
+struct SampleResult {
+  int32_t token = -1;
+  float logprob = 0.0f;  // natural log of the token's probability under the unmodified logits
+  std::vector<std::pair<int32_t, float>> top;  // the n best of the unmodified logits, best first
+  bool bad = false;      // the row had a NaN, or nothing was allowed: the request ends, the others go on
+};
+
+}  // namespace braid
