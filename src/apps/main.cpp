@@ -1,2 +1,81 @@
-// Entry point: picks the subcommand.
-int main() { return 2; }
+// Entry point: picks the subcommand and turns exceptions into exit codes.
+#include <cstdio>
+#include <cstring>
+
+#include "apps/app.h"
+#include "apps/command_line.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+
+const Command kCommands[] = {
+    {"serve", "answer over an OpenAI-compatible API", run_serve},
+    {"generate", "answer one prompt", run_generate},
+    {"verify", "compare the engine's logits with a reference", run_verify},
+    {"eval", "score a file of questions", run_eval},
+    {"plan", "memory and layout, without reading weights", run_plan},
+};
+
+int usage(std::FILE* to, int code) {
+  std::fprintf(to, "braid %s: LLM serving for very long contexts\n\nusage: braid COMMAND [options]; braid COMMAND --help\n\n", BRAID_VERSION);
+  for (const Command& c : kCommands) std::fprintf(to, "  %-10s %s\n", c.name, c.summary);
+  return code;
+}
+
+int dispatch(int argc, char** argv) {
+  if (argc < 2) return usage(stderr, kUsage);
+  const std::string name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") return usage(stdout, kOk);
+  if (name == "--version" || name == "version") return std::printf("braid %s\n", BRAID_VERSION), kOk;
+  Arguments arguments;
+  for (int i = 2; i < argc; ++i) arguments.words.push_back(argv[i]);
+  for (const Command& c : kCommands) {
+    if (name == c.name) return c.run(arguments);
+  }
+  std::fprintf(stderr, "braid: command '%s' is unknown\n\n", name.c_str());
+  return usage(stderr, kUsage);
+}
+
+}  // namespace
+
+int parse_or_explain(const std::string& command, const std::string& summary, OptionTable& table, const Arguments& arguments) {
+  std::string log_level_name = "info";
+  table.set_group("output");
+  table.add("log-level", &log_level_name, "least important log lines shown").choices = {"debug", "info", "warn", "error", "off"};
+  const ParsedArguments parsed = parse_arguments(table, arguments.words);
+  if (parsed.help) {
+    std::fputs(help_text(command, summary, table).c_str(), stdout);
+    return kOk;
+  }
+  if (!parsed.problems.empty()) return refuse(command, parsed.problems);
+  set_log_level(parse_log_level(log_level_name));
+  return -1;
+}
+
+int refuse(const std::string& command, const std::vector<std::string>& problems) {
+  for (const std::string& p : problems) std::fprintf(stderr, "braid %s: %s\n", command.c_str(), p.c_str());
+  std::fprintf(stderr, "braid %s --help lists the options\n", command.c_str());
+  return kUsage;
+}
+
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  try {
+    return braid::dispatch(argc, argv);
+  } catch (const braid::Error& e) {
+    std::fprintf(stderr, "braid: %s\n", e.what());
+    return braid::kUsage;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "braid: %s\n", e.what());
+    return braid::kFailed;
+  }
+}

@@ -15,7 +15,7 @@
 namespace braid {
 
 struct EngineStats {
-  int64_t steps = 0;
+  int64_t steps = 0, multi_sequence_steps = 0;
   int64_t n_waiting = 0, n_running = 0;
   int64_t blocks_total = 0, blocks_used = 0;  // used: held by live sequences
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;  // since the start

@@ -1,0 +1,111 @@
+#include "apps/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace braid {
+namespace {
+
+// CLI11 knows one-letter short options only: "-tp 2" becomes "--tp 2", "--max_num_seqs" becomes "--max-num-seqs".
+std::string normalise(const std::string& argument) {
+  if (argument.size() < 3 || argument[0] != '-') return argument;
+  std::string s = argument[1] == '-' ? argument : std::isalpha(static_cast<unsigned char>(argument[1])) ? "-" + argument : argument;
+  if (s.rfind("--", 0) != 0) return s;
+  const size_t end = std::min(s.find('='), s.size());
+  std::replace(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  return s;
+}
+
+void apply_config_file(OptionTable& table, const std::string& path, std::vector<std::string>& problems) {
+  try {
+    const Json file = read_json_file(path);
+    if (!file.is_object()) throw Error("{} must hold a JSON object of options", path);
+    for (const auto& [name, value] : file.items()) {
+      if (table.asked(name)) continue;  // the command line wins
+      const std::string text = value.is_string() ? value.get<std::string>() : to_string(value);
+      if (auto problem = table.set(name, text)) problems.push_back(path + ": " + *problem);
+    }
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
+}
+
+}  // namespace
+
+ParsedArguments parse_arguments(OptionTable& table, const std::vector<std::string>& arguments) {
+  ParsedArguments parsed;
+  CLI::App app;
+  app.allow_extras();
+  app.set_help_flag();
+  std::string config_file;
+  app.add_flag("-h,--help", parsed.help);
+  app.add_option("--config", config_file);
+  std::map<std::string, std::vector<std::string>> values;
+  std::map<std::string, int> on, off;
+  for (const OptionRow& row : table.rows()) {
+    std::string names = "--" + row.name, no_names = "--no-" + row.name;
+    for (const std::string& alias : row.aliases) names += ",--" + alias, no_names += ",--no-" + alias;
+    if (row.is_switch()) {
+      app.add_flag(names, on[row.name])->disable_flag_override();
+      app.add_flag(no_names, off[row.name])->disable_flag_override();
+    } else {
+      app.add_option(names, values[row.name])->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+    }
+  }
+  std::vector<std::string> reversed;  // CLI11 wants them last first
+  for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) reversed.push_back(normalise(*it));
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    parsed.problems.push_back(e.what());
+    return parsed;
+  }
+  if (parsed.help) return parsed;
+  for (const std::string& extra : app.remaining()) {
+    if (extra.rfind("--", 0) != 0) {
+      parsed.problems.push_back(fmt::format("argument '{}' belongs to no option (a switch takes no value)", extra));
+      continue;
+    }
+    const std::string name = extra.substr(2, std::min(extra.find('='), extra.size()) - 2);
+    parsed.problems.push_back(fmt::format("--{} is unknown; did you mean --{}?", name, table.nearest(name)));
+  }
+  auto take = [&](const std::string& name, const std::string& text) {
+    if (auto problem = table.set(name, text)) parsed.problems.push_back(*problem);
+  };
+  for (const auto& [name, given] : values) {
+    if (!given.empty()) take(name, given.back());  // the last one wins, as elsewhere
+  }
+  for (const auto& [name, count] : on) {
+    if (count > 0) take(name, "true");
+  }
+  for (const auto& [name, count] : off) {
+    if (count > 0) take(name, "false");
+    if (count > 0 && on[name] > 0) parsed.problems.push_back(fmt::format("--{} and --no-{} contradict each other", name, name));
+  }
+  if (!config_file.empty()) apply_config_file(table, config_file, parsed.problems);
+  return parsed;
+}
+
+std::string help_text(const std::string& command, const std::string& summary, const OptionTable& table) {
+  std::string text = fmt::format("braid {} — {}\n\nusage: braid {} [options]\n", command, summary, command);
+  std::string group;
+  for (const OptionRow& row : table.rows()) {
+    if (row.group != group) text += fmt::format("\n{}:\n", group = row.group);
+    std::string names = "--" + row.name;
+    for (const std::string& alias : row.aliases) names += fmt::format(", {}{}", alias.size() <= 3 ? "-" : "--", alias);
+    std::string details = row.help;
+    if (!row.choices.empty()) details += fmt::format(" [{}]", fmt::join(row.choices, "|"));
+    if (row.is_switch() && row.default_text == "on") details += fmt::format(" (on; --no-{} turns it off)", row.name);
+    else if (!row.is_switch() && !row.default_text.empty()) details += fmt::format(" ({})", row.default_text);
+    text += names.size() < 34 ? fmt::format("  {:<34} {}\n", names, details) : fmt::format("  {}\n  {:<34} {}\n", names, "", details);
+  }
+  return text + "\n  --config FILE.json                 values for options not given here\n";
+}
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+#include "apps/engine_run.h"
+
+#include "base/log.h"
+
+namespace braid {
+
+std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup) {
+  auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
+  auto executor = std::make_unique<Executor>(setup, std::move(world));
+  if (!executor->is_driver()) {
+    executor->follow();
+    return nullptr;
+  }
+  const GenerationConfig generation = load_generation_config(setup.config.model, setup.model);
+  return std::make_unique<EngineLoop>(std::move(executor), generation.eos_ids);
+}
+
+size_t Completions::submit(Request request) {
+  request.id = engine_->next_id();
+  size_t index;
+  {
+    std::lock_guard lock(shared_->mutex);
+    index = shared_->completions.size();
+    shared_->completions.push_back(std::make_unique<Completion>());
+  }
+  const size_t vocab = static_cast<size_t>(engine_->vocab_size());
+  engine_->submit(std::move(request), [shared = shared_, index, vocab](Delta&& d) {
+    std::lock_guard lock(shared->mutex);
+    Completion& c = *shared->completions[index];
+    for (TokenOutput& t : d.tokens) c.tokens.push_back(std::move(t));
+    c.cached_tokens = std::max(c.cached_tokens, d.cached_tokens);
+    if (d.logits) {
+      for (size_t row = 0; row * vocab < d.logits->size(); ++row) {
+        const auto first = d.logits->begin() + static_cast<std::ptrdiff_t>(row * vocab);
+        c.logits.emplace_back(d.logits_start + static_cast<int64_t>(row), std::vector<float>(first, first + static_cast<std::ptrdiff_t>(vocab)));
+      }
+    }
+    if (d.finish == FinishReason::kNone) return;
+    c.finish = d.finish;
+    c.message = std::move(d.message);
+    ++shared->n_finished;
+    shared->ended.notify_all();
+  });
+  return index;
+}
+
+Completion& Completions::wait(size_t index) {
+  std::unique_lock lock(shared_->mutex);
+  shared_->ended.wait(lock, [&] { return shared_->completions[index]->finish != FinishReason::kNone; });
+  return *shared_->completions[index];
+}
+
+void Completions::wait_all() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->ended.wait(lock, [&] { return shared_->n_finished == shared_->completions.size(); });
+}
+
+size_t Completions::n_finished() {
+  std::lock_guard lock(shared_->mutex);
+  return shared_->n_finished;
+}
+
+std::string layout_text(const RankSetup& s) {
+  std::string text = s.config.layout.to_string() + " " + name_of(s.compute);
+  if (s.kv_dtype != s.compute) text += std::string(" kv ") + name_of(s.kv_dtype);
+  if (s.config.reproducible) text += " reproducible";
+  return text;
+}
+
+void print_counters(const EngineLoop& engine) {
+  const std::vector<RankCounters> ranks = engine.executor().counters();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const RankCounters& c = ranks[i];
+    log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}", i, c.bytes_read,
+             c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written, c.kv_rows_read);
+  }
+  for (const auto& [name, count] : ranks[0].collectives) {
+    log_info("rank 0 collective {}: {} calls, {} B", name, count.calls, count.bytes);
+  }
+}
+
+}  // namespace braid

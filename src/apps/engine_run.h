@@ -1,0 +1,49 @@
+// Starting an engine and waiting for answers: what generate, verify and eval share.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/engine_loop.h"
+
+namespace braid {
+
+// On process 0: the engine. On other processes: serves until process 0 is done and returns null.
+std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup);
+
+struct Completion {
+  std::vector<TokenOutput> tokens;
+  FinishReason finish = FinishReason::kNone;
+  std::string message;
+  int64_t cached_tokens = 0;
+  std::vector<std::pair<int64_t, std::vector<float>>> logits;  // (position, row), in the order computed
+};
+
+// Collects the answers of a set of requests. Usable from one thread.
+class Completions {
+ public:
+  explicit Completions(Engine& engine) : engine_(&engine) {}
+  size_t submit(Request request);             // index of its completion; the id is given here
+  Completion& wait(size_t index);             // until that request has ended
+  void wait_all();
+  size_t n_finished();
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::vector<std::unique_ptr<Completion>> completions;
+    size_t n_finished = 0;
+  };
+  Engine* engine_;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+std::string layout_text(const RankSetup&);  // "tp2 float32 reproducible"
+
+// What was really active, on stderr: collectives by name and bytes, bytes read and held per rank, KV rows.
+void print_counters(const EngineLoop&);
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+// The comparison behind `braid verify`: how each mode runs the engine, and what counts as equal.
+//
+// Float32: every logit within 2e-4 of the reference, greedy tokens equal; where the reference's two best logits are closer
+// than 1e-3 another token is allowed and that prompt's comparison ends there. Long prompts: 90 % of the recorded
+// positions within 2e-4, since a near-tie in routing may flip. Bfloat16: against a float32 run of its own on the same
+// tokens, over rows whose expert choices are the same: median relative RMS of the logits at most 3 %.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/engine_run.h"
+
+namespace braid {
+
+struct VerifyMode {
+  enum Kind { kFull, kChunk, kCached, kBatched, kPreempted } kind = kFull;
+  int chunk = 0;
+  std::string name() const;
+};
+std::optional<VerifyMode> parse_verify_mode(const std::string& text);
+
+struct PromptReport {
+  int64_t n_prompt = 0;
+  int64_t n_positions = 0, n_within = 0;  // compared, and within the tolerance
+  double max_abs_dlogit = 0;
+  bool greedy_equal = true;
+  double median_relative_rms = 0;  // bfloat16
+  int64_t n_flipped = 0;           // rows whose expert choices differ from the float32 run
+  std::string text;                // for people
+};
+
+struct ModeReport {
+  std::string mode;
+  std::vector<PromptReport> prompts;
+  std::vector<std::string> failures;
+  std::map<std::string, int64_t> counters;  // what was active: steps, cached_tokens, preemptions, ...
+};
+
+// What a prompt must give. Rows are indexed by position; positions that are not compared are empty.
+struct Expected {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;
+  std::map<int64_t, std::vector<float>> rows;
+};
+
+class Verifier {
+ public:
+  Verifier(const RankSetup& setup, const std::string& reference_file, const std::string& long_file);
+  bool is_driver() const { return driver_; }
+  std::optional<ModeReport> run(const VerifyMode& mode);  // nullopt on processes other than 0
+  void dump(const std::string& file) const;
+
+ private:
+  struct Answers;
+  using ExpertChoices = std::map<int64_t, std::vector<int32_t>>;  // position -> ids of all layers
+
+  RankSetup setup_for(const VerifyMode&) const;
+  std::vector<Completion> ask(EngineLoop& engine, const VerifyMode& mode, const std::vector<Expected>& prompts, int max_tokens_override = 0);
+  void compare(const Expected&, const Completion&, bool is_long, ModeReport&) const;
+  void check_active(const VerifyMode&, const EngineStats&, ModeReport&) const;
+
+  RankSetup setup_;
+  std::vector<Expected> short_, long_;
+  bool driver_ = true;
+  struct Dumped {
+    std::string name;
+    std::vector<float> logits;
+    std::vector<int32_t> greedy;
+    int64_t rows = 0;
+  };
+  std::vector<Dumped> dumped_;
+};
+
+}  // namespace braid

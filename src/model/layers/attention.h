@@ -1,0 +1,22 @@
+// What the engine needs to know of an attention layer: what it keeps per token, and how to run it.
+#pragma once
+#include "ops/backend.h"
+
+namespace braid {
+
+// One layer's KV rows on this rank, per token.
+struct CacheSpec {
+  int64_t heads = 0;     // key/value heads held by this rank
+  int64_t k_dim = 0, v_dim = 0;
+  bool v_in_k = false;   // values are the first v_dim lanes of the key row (latent attention)
+  int64_t lanes() const { return heads * (k_dim + (v_in_k ? 0 : v_dim)); }
+};
+
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  virtual Tensor operator()(Tensor x /*[T, H]*/, const KvCache&, const BatchMeta&) const = 0;  // float32 [T, H], whole
+  virtual CacheSpec cache() const = 0;
+};
+
+}  // namespace braid

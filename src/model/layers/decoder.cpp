@@ -1,0 +1,58 @@
+#include "model/layers/decoder.h"
+
+#include "model/rope.h"
+
+namespace braid {
+namespace {
+
+std::vector<DecoderLayer> load_layers(const LoadContext& context, const Decoder::MakeLayer& make_layer) {
+  std::vector<DecoderLayer> layers;
+  const Scope root = Scope(context) / "model" / "layers";
+  for (int i = 0; i < context.config.n_layers; ++i) layers.push_back(make_layer(root / i, i));
+  return layers;
+}
+
+LmHead load_head(const LoadContext& context, const Scope::HostWeight& embedding) {
+  const Scope head = Scope(context) / "lm_head";
+  return context.config.tie_embeddings ? LmHead(head, embedding) : LmHead(head, head.vocabulary_weight(Role::kLmHead));
+}
+
+}  // namespace
+
+Decoder::Decoder(const LoadContext& context, const MakeLayer& make_layer)
+    : Decoder(context, make_layer, (Scope(context) / "model" / "embed_tokens").vocabulary_weight(Role::kEmbed)) {}
+
+Decoder::Decoder(const LoadContext& context, const MakeLayer& make_layer, const Scope::HostWeight& embedding)
+    : embedding_(Scope(context), embedding), layers_(load_layers(context, make_layer)),
+      norm_(Scope(context) / "model" / "norm", context.config.hidden, context.config.norm_eps), head_(load_head(context, embedding)) {}
+
+Tensor Decoder::forward(const BatchMeta& b, std::span<const KvCache> caches) const {
+  Tensor residual = embedding_(b);
+  Tensor add;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const DecoderLayer& l = layers_[i];
+    Tensor x = l.attention_norm(residual, add);
+    add = (*l.attention)(x, caches[i], b);
+    x = l.ffn_norm(residual, add);
+    add = std::visit([&](const auto& ffn) { return ffn(x); }, l.ffn);
+  }
+  return head_(norm_(residual, add), b);
+}
+
+std::vector<CacheSpec> Decoder::caches() const {
+  std::vector<CacheSpec> specs;
+  for (const DecoderLayer& l : layers_) specs.push_back(l.attention->cache());
+  return specs;
+}
+
+RopeTable load_rope_table(const LoadContext& context, int64_t max_positions) {
+  const RopeConfig& rope = context.config.rope;
+  const std::vector<float> host = make_rope_table(rope, max_positions);
+  RopeTable table;
+  table.layout = rope.layout;
+  table.cos_sin = context.backend.alloc(MemoryKind::kWeights, DType::kF32, {max_positions, rope.dim / 2, 2});
+  context.backend.upload(table.cos_sin, host.data());
+  return table;
+}
+
+}  // namespace braid

@@ -1,0 +1,100 @@
+#include "model/layers/mla.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+namespace braid {
+namespace {
+
+// kv_b_proj holds, per head, d_n key rows and then d_v value rows, each r wide. The key half is applied to the query
+// from the other side, so it is transposed: q_latent = W_K^T q.
+template <typename T>
+void split_kv_b(const T* kv_b, T* k_up, T* v_up, int64_t heads, int64_t nope, int64_t v_dim, int64_t latent) {
+  for (int64_t h = 0; h < heads; ++h) {
+    const T* k_rows = kv_b + h * (nope + v_dim) * latent;
+    const T* v_rows = k_rows + nope * latent;
+    for (int64_t i = 0; i < nope; ++i) {
+      for (int64_t j = 0; j < latent; ++j) k_up[(h * latent + j) * nope + i] = k_rows[i * latent + j];
+    }
+    std::copy(v_rows, v_rows + v_dim * latent, v_up + h * v_dim * latent);
+  }
+}
+
+struct UpProjections {
+  HeadWeight k, v;
+};
+
+UpProjections load_up_projections(const Scope& s, int64_t heads) {
+  const ModelConfig& c = s.config();
+  const int64_t latent = c.mla->kv_lora_rank, nope = c.mla->qk_nope, v_dim = c.mla->v_head;
+  const Placement place = s.parallel().place(Role::kHeads);
+  const Range rows = part_of(c.n_heads * (nope + v_dim), place.part, place.parts);
+  const Scope::HostWeight kv_b = (s / "kv_b_proj").host_weight(c.n_heads * (nope + v_dim), latent, rows, {0, latent});
+  const DType t = kv_b.tensor.dtype;
+  std::unique_ptr<std::byte[]> k_bytes(new std::byte[static_cast<size_t>(heads * latent * nope * size_of(t))]);
+  std::unique_ptr<std::byte[]> v_bytes(new std::byte[static_cast<size_t>(heads * v_dim * latent * size_of(t))]);
+  Tensor k(k_bytes.get(), t, {heads, latent, nope}), v(v_bytes.get(), t, {heads, v_dim, latent});
+  if (t == DType::kBF16) {
+    split_kv_b(kv_b.tensor.as<BFloat16>(), k.as<BFloat16>(), v.as<BFloat16>(), heads, nope, v_dim, latent);
+  } else {
+    split_kv_b(kv_b.tensor.as<float>(), k.as<float>(), v.as<float>(), heads, nope, v_dim, latent);
+  }
+  return {s.backend().pack_heads(k), s.backend().pack_heads(v)};
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
+    : backend_(&s.backend()), rope_(rope), heads_(s.config().n_heads / s.parallel().layout().tp), latent_(s.config().mla->kv_lora_rank),
+      nope_(s.config().mla->qk_nope), rope_dim_(s.config().mla->qk_rope), v_dim_(s.config().mla->v_head),
+      eps_(s.config().mla->latent_norm_eps),
+      spec_{.scale = static_cast<float>(s.config().softmax_scale()), .n_stripes = s.parallel().reproducible() ? Parallel::kCanonicalSlices : 1},
+      out_(s / "o_proj", Role::kAttnOut, s.config().hidden, s.config().n_heads * v_dim_, "attn_out") {
+  const ModelConfig& c = s.config();
+  const int64_t q_rows = c.n_heads * (nope_ + rope_dim_);
+  if (c.mla->q_lora_rank > 0) {
+    q_a_ = (s / "q_a_proj").linear(Role::kReplicated, c.mla->q_lora_rank, c.hidden);
+    q_norm_.emplace(s / "q_a_layernorm", c.mla->q_lora_rank, eps_);
+    q_b_ = (s / "q_b_proj").linear(Role::kHeads, q_rows, c.mla->q_lora_rank);
+  } else {
+    q_b_ = (s / "q_proj").linear(Role::kHeads, q_rows, c.hidden);
+  }
+  kv_a_ = (s / "kv_a_proj_with_mqa").linear(Role::kReplicated, latent_ + rope_dim_, c.hidden);
+  kv_norm_ = (s / "kv_a_layernorm").norm(latent_);
+  const UpProjections up = load_up_projections(s, heads_);
+  k_up_ = up.k;
+  v_up_ = up.v;
+}
+
+Tensor LatentAttention::query(Tensor x) const {
+  Tensor in = x;
+  if (q_a_) {
+    Tensor latent = backend_->scratch(x.dtype, {x.dim(0), q_a_->n});
+    backend_->linear(latent, x, *q_a_);
+    in = (*q_norm_)(latent);
+  }
+  Tensor q = backend_->scratch(x.dtype, {x.dim(0), q_b_.n});
+  backend_->linear(q, in, q_b_);
+  return q.view({x.dim(0), heads_, nope_ + rope_dim_});
+}
+
+Tensor LatentAttention::operator()(Tensor x, const KvCache& cache, const BatchMeta& b) const {
+  const int64_t n = x.dim(0);
+  Tensor q = query(x);
+  Tensor kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
+  backend_->linear(kv_a, x, kv_a_);
+
+  Tensor absorbed = backend_->scratch(x.dtype, {n, heads_, latent_ + rope_dim_});
+  backend_->head_linear(absorbed.columns(0, latent_), q.columns(0, nope_), k_up_);
+  backend_->mla_rope_cache(absorbed.columns(latent_, latent_ + rope_dim_), q.columns(nope_, nope_ + rope_dim_), kv_a, kv_norm_, eps_,
+                           rope_, cache, b);
+  Tensor latent = backend_->scratch(x.dtype, {n, heads_, latent_});
+  backend_->attention(latent, {}, absorbed, cache, spec_, b);
+
+  Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
+  backend_->head_linear(o, latent, v_up_);
+  return out_(o.view({n, heads_ * v_dim_}));
+}
+
+}  // namespace braid

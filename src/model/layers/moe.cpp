@@ -1,0 +1,56 @@
+#include "model/layers/moe.h"
+
+namespace braid {
+namespace {
+
+ExpertWeights load_experts(const Scope& s) {
+  const ModelConfig& c = s.config();
+  const Placement place = s.parallel().place(Role::kGateUp);
+  const Range columns = part_of(c.moe.intermediate, place.part, place.parts);
+  const Scope experts = s / "experts";
+  const int n = static_cast<int>(c.moe.n_experts);
+  ExpertWeights w = s.backend().make_experts(0, n, c.hidden, columns.size(), (experts / 0 / "gate_proj").stored(), s.parallel().k_slices());
+  for (int e = 0; e < n; ++e) {
+    const auto gate = (experts / e / "gate_proj").host_weight(c.moe.intermediate, c.hidden, columns, {0, c.hidden});
+    const auto up = (experts / e / "up_proj").host_weight(c.moe.intermediate, c.hidden, columns, {0, c.hidden});
+    const auto down = (experts / e / "down_proj").host_weight(c.hidden, c.moe.intermediate, {0, c.hidden}, columns);
+    s.backend().pack_expert(w, e, gate.tensor, up.tensor, down.tensor);
+  }
+  return w;
+}
+
+}  // namespace
+
+Moe::Moe(const Scope& s)
+    : backend_(&s.backend()), parallel_(&s.parallel()), router_(s.config().moe.router),
+      gate_((s / "gate").linear(Role::kReplicated, s.config().moe.n_experts, s.config().hidden)), experts_(load_experts(s)) {
+  const ModelConfig& c = s.config();
+  if (c.moe.has_correction_bias) choice_bias_ = (s / "gate").vector("e_score_correction_bias", c.moe.n_experts);
+  if (c.moe.shared_intermediate > 0) shared_.emplace(s / "shared_experts", c.moe.shared_intermediate);
+}
+
+Tensor Moe::operator()(Tensor x) const {
+  const int64_t n = x.dim(0), hidden = x.dim(1);
+  Tensor logits = backend_->scratch(DType::kF32, {n, gate_.n});  // float32: rounding them would move the choice
+  backend_->linear(logits, x, gate_);
+  Tensor ids = backend_->scratch(DType::kI32, {n, router_.top_k});
+  Tensor weights = backend_->scratch(DType::kF32, {n, router_.top_k});
+  backend_->route(ids, weights, logits, choice_bias_, router_);
+
+  if (parallel_->reproducible() && shared_) {
+    // The sums of the routed and of the shared expert each have their own tree over slices and ranks; they meet at the end.
+    Tensor both = backend_->scratch(DType::kF32, {2 * n, hidden});
+    backend_->moe(both.rows(0, n), x, ids, weights, experts_);
+    backend_->copy(both.rows(n, 2 * n), shared_->partial(x));
+    parallel_->tp().all_reduce(both, "moe_out");
+    backend_->add(both.rows(0, n), both.rows(n, 2 * n));
+    return both.rows(0, n);
+  }
+  Tensor y = backend_->scratch(DType::kF32, {n, hidden});
+  backend_->moe(y, x, ids, weights, experts_);
+  if (shared_) backend_->add(y, shared_->partial(x));
+  parallel_->tp().all_reduce(y, "moe_out");
+  return y;
+}
+
+}  // namespace braid

@@ -1,0 +1,66 @@
+// A path in the checkpoint together with the rank that loads from it. `scope / "self_attn"` walks names exactly as the
+// checkpoint spells them; a layer's constructor is its weight loading: it names roles, and takes this rank's slice from
+// the mapped file straight into the backend's layout.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/config.h"
+#include "ops/backend.h"
+#include "parallel/placement.h"
+
+namespace braid {
+
+struct LoadContext {
+  Backend& backend;
+  const Parallel& parallel;
+  CheckpointReader& reader;
+  const ModelConfig& config;
+  DType compute;  // activation type of the run
+};
+
+class Scope {
+ public:
+  explicit Scope(const LoadContext& context, std::string path = "") : context_(&context), path_(std::move(path)) {}
+  Scope operator/(std::string_view child) const;
+  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  const LoadContext& context() const { return *context_; }
+  Backend& backend() const { return context_->backend; }
+  const Parallel& parallel() const { return context_->parallel; }
+  const ModelConfig& config() const { return context_->config; }
+
+  // One weight of a stack: child.weight [out, in], cut by its role.
+  struct Part {
+    std::string child;  // "q_proj"; empty: this scope itself
+    Role role;
+    int64_t out;
+    int64_t kv_heads = 0;  // for Role::kKvHeads
+  };
+  // Weights that read the same input, as one product whose outputs follow one another. Biases if `bias`.
+  LinearWeight linear(const std::vector<Part>& parts, int64_t in, bool bias = false) const;
+  LinearWeight linear(Role role, int64_t out, int64_t in) const { return linear({{"", role, out}}, in); }
+  // weight [out, in] whose input columns are cut; partial results are float32 and must be summed.
+  LinearWeight row_parallel(Role role, int64_t out, int64_t in) const;
+  Tensor norm(int64_t n) const;                    // .weight, float32 [n], replicated
+  Tensor vector(std::string_view name, int64_t n) const;  // any float32 [n], replicated
+
+  // Rows and columns of this scope's .weight on the host, as `stored_dtype` keeps them.
+  struct HostWeight {
+    std::unique_ptr<std::byte[]> bytes;
+    Tensor tensor;
+  };
+  HostWeight vocabulary_weight(Role role) const;  // this rank's rows of a [V, H] weight
+  HostWeight host_weight(int64_t out, int64_t in, Range rows, Range columns) const;
+  DType stored() const;  // element type that host_weight gives for this scope's .weight
+
+ private:
+  const LoadContext* context_;
+  std::string path_;
+};
+
+}  // namespace braid

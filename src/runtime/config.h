@@ -1,0 +1,49 @@
+// What a run was asked to be, one field per option, and the table that names the options. vLLM's and ATOM's spellings are
+// aliases. validate() in runtime/validate.h says what is impossible, before any weight is read.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/option_table.h"
+#include "parallel/layout.h"
+
+namespace braid {
+
+struct EngineConfig {
+  // model
+  std::string model;
+  std::string tokenizer;  // folder; empty: the model's
+  std::string load_format = "auto";
+  std::string hf_overrides;
+  std::string dtype = "auto";
+  uint64_t seed = 0;
+  bool trust_remote_code = false;
+
+  // ranks
+  Layout layout;
+  std::string device = "cpu";
+  int threads = 0;  // per rank; 0: the cores divided by the local ranks
+  bool reproducible = false;
+  double stall_seconds = 8.0;
+
+  // cache
+  std::string kv_cache_dtype = "auto";
+  int block_size = 16;
+  double memory_utilization = 0.9;
+  std::string kv_cache_memory;  // bytes per rank; empty: from memory_utilization
+  int64_t num_kv_blocks = 0;    // 0: as many as fit
+  bool prefix_caching = true;
+
+  // scheduler
+  std::string max_model_len = "auto";
+  int max_num_seqs = 256;
+  int max_num_batched_tokens = 2048;
+  bool chunked_prefill = true;
+  int prefill_chunk = 0;  // exact chunks; 0: as the budget allows
+  int long_prefill_token_threshold = 0;
+};
+
+// Adds the rows of all fields to `table`; `config` must outlive it.
+void add_engine_options(OptionTable& table, EngineConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,167 @@
+#include "runtime/executor.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/memory_budget.h"
+
+namespace braid {
+namespace {
+
+enum class Message : uint8_t { kPlan = 1, kStop = 2 };
+
+std::vector<std::byte> control_message(Message kind, std::span<const std::byte> body = {}) {
+  std::vector<std::byte> bytes(1 + body.size());
+  bytes[0] = static_cast<std::byte>(kind);
+  std::copy(body.begin(), body.end(), bytes.begin() + 1);
+  return bytes;
+}
+
+// A peer's cry (RuntimeFailure) is the echo of what went wrong elsewhere; the rank that failed for a reason of its own
+// is the one to report.
+void rethrow_first(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr first;
+  for (const std::exception_ptr& e : errors) {
+    if (!e) continue;
+    try {
+      std::rethrow_exception(e);
+    } catch (const RuntimeFailure&) {
+      if (!first) first = e;
+    } catch (...) {
+      std::rethrow_exception(e);
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
+
+Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::move(setup)), world_(std::move(world)) {
+  source_ = open_weights(setup_.config.model, setup_.model, setup_.config.load_format == "dummy", setup_.config.seed);
+  runners_.resize(static_cast<size_t>(world_->n_local()));
+  errors_.resize(runners_.size());
+  for (int i = 1; i < world_->n_local(); ++i) threads_.emplace_back([this, i] { rank_loop(i); });
+  try {
+    start_ranks();
+  } catch (...) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    start_.notify_all();
+    for (std::thread& t : threads_) t.join();
+    throw;
+  }
+}
+
+Executor::~Executor() {
+  if (is_driver() && world_->failure().empty()) {
+    try {
+      world_->control_send(control_message(Message::kStop));
+    } catch (const RuntimeFailure& e) {
+      log_warn("while stopping: {}", e.what());
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  start_.notify_all();
+  for (std::thread& t : threads_) t.join();
+}
+
+void Executor::start_ranks() {
+  on_all_ranks([this](int local) {
+    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, world_->first_local() + local, *world_, *source_);
+  });
+  check_coverage();
+  size_cache();
+}
+
+void Executor::check_coverage() {
+  std::vector<const CheckpointReader*> readers;
+  for (const auto& r : runners_) readers.push_back(&r->reader());
+  finish_loading(*source_, readers, skipped_tensors(setup_.model));
+}
+
+void Executor::size_cache() {
+  const int64_t wanted = blocks_for(setup_, runners_[0]->block_bytes(), world_->n_local());
+  on_all_ranks([&](int local) {
+    Runner& runner = *runners_[static_cast<size_t>(local)];
+    const int64_t n = runner.agree_on_blocks(wanted);
+    if (local == 0) n_blocks_ = n;
+    runner.allocate_cache(n);
+  });
+}
+
+void Executor::rank_loop(int local) {
+  int64_t seen = 0;
+  while (true) {
+    const std::function<void(int)>* job;
+    {
+      std::unique_lock lock(mutex_);
+      start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
+      if (stopping_) return;
+      seen = generation_;
+      job = job_;
+    }
+    try {
+      (*job)(local);
+    } catch (...) {
+      errors_[static_cast<size_t>(local)] = std::current_exception();
+      world_->fail("a rank failed");
+    }
+    std::lock_guard lock(mutex_);
+    if (--unfinished_ == 0) done_.notify_one();
+  }
+}
+
+void Executor::on_all_ranks(const std::function<void(int)>& work) {
+  if (!threads_.empty()) {
+    std::lock_guard lock(mutex_);
+    job_ = &work;
+    unfinished_ = static_cast<int>(threads_.size());
+    ++generation_;
+  }
+  start_.notify_all();
+  try {
+    work(0);
+  } catch (...) {
+    errors_[0] = std::current_exception();
+    world_->fail("a rank failed");
+  }
+  if (!threads_.empty()) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return unfinished_ == 0; });
+  }
+  rethrow_first(errors_);
+}
+
+StepResult Executor::run(const StepPlan& plan, std::span<const SamplingRow> sampling) {
+  if (world_->n_processes() > 1) world_->control_send(control_message(Message::kPlan, serialize(plan)));
+  StepResult result;
+  on_all_ranks([&](int local) {
+    Tensor logits = runners_[static_cast<size_t>(local)]->forward(plan);
+    if (local == 0) result = read_result(plan, sampling, logits);
+  });
+  return result;
+}
+
+void Executor::follow() {
+  while (true) {
+    const std::vector<std::byte> message = world_->control_receive();
+    if (message.empty() || message[0] == static_cast<std::byte>(Message::kStop)) return;
+    const StepPlan plan = deserialize_plan(std::span(message).subspan(1));
+    on_all_ranks([&](int local) { runners_[static_cast<size_t>(local)]->forward(plan); });
+  }
+}
+
+std::vector<RankCounters> Executor::counters() const {
+  std::vector<RankCounters> all;
+  for (const auto& r : runners_) all.push_back(r->counters());
+  return all;
+}
+
+}  // namespace braid

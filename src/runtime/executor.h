@@ -1,0 +1,63 @@
+// Runs step plans on all ranks of this process, and over the control channel on those of other processes. Local ranks
+// are threads; the first local rank runs on the calling thread, so that one rank costs no hand-over.
+#pragma once
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ops/sampling.h"
+#include "runtime/runner.h"
+
+namespace braid {
+
+class Executor {
+ public:
+  // Starts the ranks, loads the weights and allocates the cache; collective over processes. Throws Error for bad
+  // checkpoints, RuntimeFailure for lost peers.
+  Executor(RankSetup setup, std::unique_ptr<World> world);
+  ~Executor();
+
+  bool is_driver() const { return world_->process() == 0; }
+  const RankSetup& setup() const { return setup_; }
+  World& world() { return *world_; }
+  int64_t n_blocks() const { return n_blocks_; }
+
+  // Process 0: runs the plan everywhere; `sampling` has one row per planned sequence. Throws RuntimeFailure when a rank
+  // is lost, after which the executor is dead.
+  StepResult run(const StepPlan& plan, std::span<const SamplingRow> sampling);
+  // Other processes: runs what process 0 sends until it says stop.
+  void follow();
+
+  std::vector<RankCounters> counters() const;  // of the local ranks, in order
+
+ private:
+  void start_ranks();
+  void size_cache();
+  void check_coverage();
+  void rank_loop(int local);
+  void on_all_ranks(const std::function<void(int local)>& work);
+  StepResult read_result(const StepPlan&, std::span<const SamplingRow>, Tensor logits);
+
+  RankSetup setup_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<WeightSource> source_;
+  std::vector<std::unique_ptr<Runner>> runners_;
+  int64_t n_blocks_ = 0;
+
+  // Work hand-over to the rank threads: a generation counter, one job at a time.
+  std::mutex mutex_;
+  std::condition_variable start_, done_;
+  const std::function<void(int)>* job_ = nullptr;
+  int64_t generation_ = 0;
+  int unfinished_ = 0;
+  bool stopping_ = false;
+  std::vector<std::exception_ptr> errors_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace braid

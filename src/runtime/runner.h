@@ -1,0 +1,50 @@
+// One rank at work: owns the backend, the loaded model and the KV cache, and turns step plans into logits. Used by its own
+// rank thread alone.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "runtime/lowering.h"
+#include "runtime/setup.h"
+
+namespace braid {
+
+struct RankCounters {
+  int64_t bytes_read = 0;  // of the checkpoint's files
+  int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
+  int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
+  std::map<std::string, CollectiveCount> collectives;
+};
+
+class Runner {
+ public:
+  // Loads the weights. `source` is shared by the ranks of a process; reads are counted per rank.
+  Runner(const RankSetup&, int rank, World&, WeightSource& source);
+
+  int64_t block_bytes() const;          // one KV block on this rank, all layers
+  int64_t agree_on_blocks(int64_t n);   // the least that any rank of the run can hold
+  void allocate_cache(int64_t n_blocks);
+  // float32 [R, V], valid until the next call.
+  Tensor forward(const StepPlan&);
+  const RankStep& step() const { return step_; }
+  Backend& backend() { return *backend_; }
+  CheckpointReader& reader() { return reader_; }
+  RankCounters counters() const;
+
+ private:
+  const RankSetup* setup_;
+  World* world_;
+  std::unique_ptr<Backend> backend_;
+  Parallel parallel_;
+  CheckpointReader reader_;
+  std::unique_ptr<Model> model_;
+  std::vector<KvCache> caches_;
+  SequenceShard shard_;
+  RankStep step_;
+  int64_t rows_written_ = 0, rows_read_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,109 @@
+#include "runtime/setup.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+bool is_folder(const std::string& path) {
+  struct stat s {};
+  return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+DType compute_type(const EngineConfig& c, const ModelConfig& m, std::vector<std::string>& problems) {
+  const std::string& t = c.dtype;
+  if (t == "float32" || t == "float") return DType::kF32;
+  if (t == "bfloat16" || t == "bf16") return DType::kBF16;
+  if (t == "half" || t == "float16") problems.push_back("--dtype " + t + " is not built; use float32 or bfloat16");
+  return m.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+DType kv_type(const EngineConfig& c, DType compute) {
+  if (c.kv_cache_dtype == "auto") return compute;
+  return c.kv_cache_dtype == "float32" ? DType::kF32 : DType::kBF16;
+}
+
+int64_t parse_length(const std::string& text, const ModelConfig& m, std::vector<std::string>& problems) {
+  if (text == "auto" || text == "-1") return m.max_position;
+  int64_t n = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, n);
+  if (error == std::errc() && (*stop == 'k' || *stop == 'K') && stop + 1 == end) {
+    n *= *stop == 'K' ? 1024 : 1000;  // vLLM's spellings: 16k = 16,000, 16K = 16,384
+  } else if (error != std::errc() || stop != end) {
+    problems.push_back(fmt::format("--max-model-len '{}' is not a number of tokens; use auto, 16384, 16k or 16K", text));
+    return m.max_position;
+  }
+  if (n < 1 || n > m.max_position) {
+    problems.push_back(fmt::format("--max-model-len {} is outside 1 to {}, the model's max_position_embeddings", n, m.max_position));
+    return m.max_position;
+  }
+  return n;
+}
+
+void check_scheduler(const EngineConfig& c, int64_t max_model_len, std::vector<std::string>& problems) {
+  if (!c.chunked_prefill && c.max_num_batched_tokens < max_model_len) {
+    problems.push_back(fmt::format("--no-enable-chunked-prefill needs --max-num-batched-tokens of at least --max-model-len {}, not {}",
+                                   max_model_len, c.max_num_batched_tokens));
+  }
+  if (c.prefill_chunk > c.max_num_batched_tokens) {
+    problems.push_back(fmt::format("--prefill-chunk {} is above --max-num-batched-tokens {}", c.prefill_chunk, c.max_num_batched_tokens));
+  }
+}
+
+}  // namespace
+
+ModelDims dims_of(const ModelConfig& m) {
+  ModelDims d;
+  d.model_type = m.model_type;
+  d.heads = m.n_heads;
+  d.kv_heads = m.mla ? 0 : m.n_kv_heads;
+  const auto n_moe = std::count(m.moe_layer.begin(), m.moe_layer.begin() + m.n_layers, true);
+  if (n_moe < m.n_layers) d.ffn = m.intermediate;
+  if (n_moe > 0) d.moe_ffn = m.moe.intermediate, d.shared_ffn = m.moe.shared_intermediate;
+  return d;
+}
+
+RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
+  RankSetup s;
+  s.config = c;
+  if (c.model.empty()) {
+    problems.push_back("--model is missing: a Hugging Face folder, or a config.json with --load-format dummy");
+    return s;
+  }
+  s.model = load_model_config(c.model, c.hf_overrides);
+  check_supported(s.model);
+  if (c.load_format != "dummy" && !is_folder(c.model)) {
+    problems.push_back(fmt::format("--model {} is a file without weights; give a folder, or add --load-format dummy", c.model));
+  }
+  s.compute = compute_type(c, s.model, problems);
+  s.kv_dtype = kv_type(c, s.compute);
+  s.max_model_len = parse_length(c.max_model_len, s.model, problems);
+  s.max_model_len_asked = c.max_model_len != "auto" && c.max_model_len != "-1";
+  for (std::string& p : layout_problems(c.layout, dims_of(s.model), c.reproducible)) problems.push_back(std::move(p));
+  if (!c.kv_cache_memory.empty()) {
+    try {
+      parse_bytes(c.kv_cache_memory);
+    } catch (const Error& e) {
+      problems.push_back(std::string("--kv-cache-memory-bytes: ") + e.what());
+    }
+  }
+  check_scheduler(c, s.max_model_len, problems);
+  return s;
+}
+
+RankSetup resolve_or_throw(const EngineConfig& c) {
+  std::vector<std::string> problems;
+  RankSetup s = resolve(c, problems);
+  if (!problems.empty()) throw Error("{}", fmt::join(problems, "\n"));
+  return s;
+}
+
+}  // namespace braid

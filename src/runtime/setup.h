@@ -1,0 +1,30 @@
+// What a run is made of, decided once before any rank starts and before any weight is read: the model's dimensions, types,
+// limits. resolve() reports every impossible option at once.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "runtime/config.h"
+
+namespace braid {
+
+struct RankSetup {
+  EngineConfig config;
+  ModelConfig model;
+  DType compute = DType::kF32;   // activations
+  DType kv_dtype = DType::kF32;  // cached keys and values
+  int64_t max_model_len = 0;     // tokens of prompt and answer together; may shrink to what the cache holds
+  bool max_model_len_asked = false;
+  int threads = 1;               // per rank
+};
+
+// Throws Error only when the model's own files cannot be read; everything else is appended to `problems`.
+RankSetup resolve(const EngineConfig&, std::vector<std::string>& problems);
+
+ModelDims dims_of(const ModelConfig&);
+
+// resolve() for callers that stop at the first set of problems: throws one Error with all of them, a line each.
+RankSetup resolve_or_throw(const EngineConfig&);
+
+}  // namespace braid
