@@ -31,4 +31,12 @@ struct SampleResult {
   bool bad = false;      // the row had a NaN, or nothing was allowed: the request ends, the others go on
 };
 
+// The whole of sampling for one row, on the host. In this order: log-probabilities of the logits as they came; allowed
+// mask, banned tokens, logit bias, repetition, frequency and presence penalties; then the largest, or temperature,
+// min_p, top_k, top_p and one draw. Equal logits are ranked by ascending id. Writes into `logits`.
+SampleResult sample_row(std::span<float> logits, const SamplingRow&);
+
+// Philox 4x32-10 with key `seed` and counter `position`: uniform in [0, 1), 53 bits.
+double uniform_draw(uint64_t seed, int64_t position);
+
 }  // namespace braid

@@ -1,0 +1,90 @@
+#include "ops/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kMapFrom = 1 << 20;  // blocks of this size and above are mapped
+constexpr int64_t kFirstScratch = 1 << 20;
+
+int64_t padded(int64_t size) {
+  return std::max<int64_t>(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+}  // namespace
+
+HostMemory::~HostMemory() {
+  for (const Block& b : lasting_) free_block(b);
+  for (const Block& b : scratch_) free_block(b);
+}
+
+HostMemory::Block HostMemory::make_block(int64_t size, bool huge_pages) {
+  Block b{nullptr, padded(size), size >= kMapFrom};
+  if (b.mapped) {
+    void* p = mmap(nullptr, static_cast<size_t>(b.size), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", b.size));
+    if (huge_pages) madvise(p, static_cast<size_t>(b.size), MADV_HUGEPAGE);  // a hint; refusal costs only speed
+    b.data = static_cast<char*>(p);
+  } else {
+    b.data = static_cast<char*>(std::aligned_alloc(kAlignment, static_cast<size_t>(b.size)));
+    if (!b.data) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", b.size));
+  }
+  return b;
+}
+
+void HostMemory::free_block(const Block& b) {
+  if (b.mapped) {
+    munmap(b.data, static_cast<size_t>(b.size));
+  } else {
+    std::free(b.data);
+  }
+}
+
+char* HostMemory::take_scratch(int64_t size) {
+  size = padded(size);
+  if (scratch_.empty() || scratch_offset_ + size > scratch_.back().size) {
+    const int64_t grown = scratch_.empty() ? kFirstScratch : scratch_.back().size * 2;
+    scratch_.push_back(make_block(std::max(size, grown), true));
+    scratch_offset_ = 0;
+  }
+  char* p = scratch_.back().data + scratch_offset_;
+  scratch_offset_ += size;
+  scratch_step_ += size;
+  return p;
+}
+
+Tensor HostMemory::alloc(MemoryKind kind, DType dtype, std::initializer_list<int64_t> shape) {
+  Tensor t(nullptr, dtype, shape);
+  const int64_t size = t.n_bytes();
+  int64_t& counted = bytes_[static_cast<int>(kind)];
+  if (kind == MemoryKind::kScratch) {
+    t.data = take_scratch(size);
+    scratch_requested_ += size;
+    counted = std::max(counted, scratch_requested_);
+  } else {
+    lasting_.push_back(make_block(size, kind != MemoryKind::kCache));
+    t.data = lasting_.back().data;
+    counted += size;
+  }
+  return t;
+}
+
+void HostMemory::begin_step() {
+  if (scratch_.size() > 1) {
+    for (const Block& b : scratch_) free_block(b);
+    scratch_.clear();
+    scratch_.push_back(make_block(scratch_step_, true));
+  }
+  scratch_offset_ = scratch_step_ = scratch_requested_ = 0;
+}
+
+}  // namespace braid

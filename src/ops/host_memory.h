@@ -1,0 +1,42 @@
+// Memory of the backends that compute on the host. Weights, caches and workspace live until the end; scratch is a bump
+// arena that begin_step() rewinds: it grows by chaining blocks and becomes one block again at the next step, so that a
+// steady state allocates nothing. Everything is aligned to 64 bytes. Large blocks come straight from the system, so
+// that pages of a big cache are committed only when they are first written. Used by one thread.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace braid {
+
+class HostMemory {
+ public:
+  HostMemory() = default;
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
+
+  Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape);
+  void begin_step();
+  int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }  // as asked for, without padding
+
+ private:
+  struct Block {
+    char* data = nullptr;
+    int64_t size = 0;
+    bool mapped = false;
+  };
+  static Block make_block(int64_t size, bool huge_pages);
+  static void free_block(const Block&);
+  char* take_scratch(int64_t size);
+
+  std::vector<Block> lasting_;
+  std::vector<Block> scratch_;
+  int64_t scratch_offset_ = 0;     // within the last block
+  int64_t scratch_step_ = 0;       // taken in this step, padding included
+  int64_t scratch_requested_ = 0;  // taken in this step, as asked for
+  int64_t bytes_[kMemoryKinds] = {};
+};
+
+}  // namespace braid

@@ -1,0 +1,122 @@
+// Rotation, cache writes and attention of the reference backend.
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/element.h"
+#include "ops/reference/reference_backend.h"
+
+namespace braid {
+namespace {
+
+// Rotates the first rope.dim() lanes by the angle of `position`.
+void rotate(std::span<double> x, const RopeTable& rope, int64_t position) {
+  const int d = rope.dim();
+  for (int i = 0; i < d / 2; ++i) {
+    const float* cos_sin = rope.cos_sin.as<float>() + (position * (d / 2) + i) * 2;
+    const bool halves = rope.layout == RopeLayout::kHalfSplit;
+    double& a = x[static_cast<size_t>(halves ? i : 2 * i)];
+    double& b = x[static_cast<size_t>(halves ? i + d / 2 : 2 * i + 1)];
+    const double a0 = a, b0 = b;
+    a = a0 * cos_sin[0] - b0 * cos_sin[1];
+    b = b0 * cos_sin[0] + a0 * cos_sin[1];
+  }
+}
+
+std::vector<double> read(const Tensor& t, int64_t offset, int64_t n) {
+  std::vector<double> row(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) row[static_cast<size_t>(i)] = load_element(t, offset + i);
+  return row;
+}
+
+// Rounds to the compute type `t` and stores.
+void write(const Tensor& to, int64_t offset, std::span<const double> row, DType t, float scale = 1.0f) {
+  for (size_t i = 0; i < row.size(); ++i) {
+    store_element(to, offset + static_cast<int64_t>(i), round_to(t, static_cast<float>(row[i])) / scale);
+  }
+}
+
+}  // namespace
+
+void ReferenceBackend::gqa_rope_cache(Tensor q, Tensor k, Tensor v, Tensor q_norm, Tensor k_norm, float eps,
+                                      const RopeTable& rope, const KvCache& cache, const BatchMeta& batch) {
+  for (int64_t t = 0; t < batch.n_tokens; ++t) {
+    const int64_t position = batch.positions.as<int32_t>()[t];
+    const int64_t slot = batch.slots.as<int32_t>()[t];
+    auto norm_and_rotate = [&](const Tensor& x, const Tensor& norm, int64_t head) {
+      const int64_t at = t * x.stride[0] + head * x.stride[1];
+      std::vector<double> row = read(x, at, x.dim(2));
+      if (norm) reference_norm(row, norm.as<float>(), eps, x.dtype);
+      rotate(row, rope, position);
+      write(x, at, row, x.dtype);
+    };
+    for (int64_t h = 0; h < q.dim(1); ++h) norm_and_rotate(q, q_norm, h);
+    for (int64_t h = 0; h < k.dim(1); ++h) {
+      norm_and_rotate(k, k_norm, h);
+      if (slot < 0) continue;
+      const std::vector<double> key = read(k, t * k.stride[0] + h * k.stride[1], k.dim(2));
+      const std::vector<double> value = read(v, t * v.stride[0] + h * v.stride[1], v.dim(2));
+      write(cache.k, slot * cache.k.stride[0] + h * cache.k.stride[1], key, k.dtype, cache.scale);
+      write(cache.v, slot * cache.v.stride[0] + h * cache.v.stride[1], value, v.dtype, cache.scale);
+    }
+  }
+}
+
+void ReferenceBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps,
+                                      const RopeTable& rope, const KvCache& cache, const BatchMeta& batch) {
+  const int64_t d = q_in.dim(2), r = kv_a.dim(1) - d;
+  for (int64_t t = 0; t < batch.n_tokens; ++t) {
+    const int64_t position = batch.positions.as<int32_t>()[t];
+    for (int64_t h = 0; h < q_in.dim(1); ++h) {
+      std::vector<double> row = read(q_in, t * q_in.stride[0] + h * q_in.stride[1], d);
+      rotate(row, rope, position);
+      write(q_out, t * q_out.stride[0] + h * q_out.stride[1], row, q_out.dtype);
+    }
+    const int64_t slot = batch.slots.as<int32_t>()[t];
+    if (slot < 0) continue;
+    std::vector<double> row = read(kv_a, t * kv_a.stride[0], r + d);
+    reference_norm(std::span(row).first(static_cast<size_t>(r)), norm.as<float>(), eps, kv_a.dtype);
+    rotate(std::span(row).subspan(static_cast<size_t>(r)), rope, position);
+    write(cache.k, slot * cache.k.stride[0], row, kv_a.dtype, cache.scale);
+  }
+}
+
+void ReferenceBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                                 const BatchMeta& batch) {
+  const SequenceShard& shard = batch.shard;
+  const int64_t n_heads = q.dim(1), dk = q.dim(2), dv = y.dim(2), per_kv_head = n_heads / cache.k.dim(1);
+  for (int64_t s = 0; s < batch.n_seqs; ++s) {
+    const int32_t* blocks = batch.block_table.row<int32_t>(s);
+    for (int64_t t = batch.q_start.as<int32_t>()[s]; t < batch.q_start.as<int32_t>()[s + 1]; ++t) {
+      const int64_t visible = shard.local_length(batch.positions.as<int32_t>()[t] + 1);
+      std::vector<int64_t> slots(static_cast<size_t>(visible));
+      for (int64_t j = 0; j < visible; ++j) {
+        slots[static_cast<size_t>(j)] = shard.slot(BlockId(blocks[j / shard.block_size]), LocalPos(j)).value;
+      }
+      for (int64_t n = 0; n < n_heads; ++n) {
+        const int64_t kv_head = n / per_kv_head;
+        const std::vector<double> query = read(q, t * q.stride[0] + n * q.stride[1], dk);
+        std::vector<double> scores(slots.size()), sum(static_cast<size_t>(dv), 0.0);
+        double max = -std::numeric_limits<double>::infinity(), weight = 0.0;
+        for (size_t j = 0; j < slots.size(); ++j) {
+          const int64_t at = slots[j] * cache.k.stride[0] + kv_head * cache.k.stride[1];
+          double score = 0.0;
+          for (int64_t i = 0; i < dk; ++i) score += query[static_cast<size_t>(i)] * load_element(cache.k, at + i);
+          scores[j] = score * cache.scale * spec.scale;
+          max = std::max(max, scores[j]);
+        }
+        for (size_t j = 0; j < slots.size(); ++j) {
+          const double p = std::exp(scores[j] - max);
+          const int64_t at = slots[j] * cache.v.stride[0] + kv_head * cache.v.stride[1];
+          weight += p;
+          for (int64_t i = 0; i < dv; ++i) sum[static_cast<size_t>(i)] += p * load_element(cache.v, at + i);
+        }
+        for (double& v : sum) v = slots.empty() ? 0.0 : v / weight * cache.scale;
+        write(y, t * y.stride[0] + n * y.stride[1], sum, y.dtype);
+        if (lse) lse.row<float>(t)[n] = static_cast<float>(max + std::log(weight));
+      }
+    }
+  }
+}
+
+}  // namespace braid
