@@ -51,27 +51,26 @@ class Verifier {
   Verifier(const RankSetup& setup, const std::string& reference_file, const std::string& long_file);
   bool is_driver() const { return driver_; }
   std::optional<ModeReport> run(const VerifyMode& mode);  // nullopt on processes other than 0
-  void dump(const std::string& file) const;
+  void dump(const std::string& file);  // everything that run() computed for the short prompts
 
  private:
-  struct Answers;
-  using ExpertChoices = std::map<int64_t, std::vector<int32_t>>;  // position -> ids of all layers
-
-  RankSetup setup_for(const VerifyMode&) const;
-  std::vector<Completion> ask(EngineLoop& engine, const VerifyMode& mode, const std::vector<Expected>& prompts, int max_tokens_override = 0);
-  void compare(const Expected&, const Completion&, bool is_long, ModeReport&) const;
-  void check_active(const VerifyMode&, const EngineStats&, ModeReport&) const;
-
-  RankSetup setup_;
-  std::vector<Expected> short_, long_;
-  bool driver_ = true;
   struct Dumped {
     std::string name;
     std::vector<float> logits;
     std::vector<int32_t> greedy;
     int64_t rows = 0;
   };
+
+  RankSetup setup_for(const VerifyMode&) const;
+  std::vector<Completion> ask(EngineLoop&, const VerifyMode&, const std::vector<Expected>& prompts);
+  void compare(const Expected&, const Completion&, bool is_long, ModeReport&) const;
+  void check_active(const VerifyMode&, const EngineStats&, ModeReport&) const;
+  void keep_for_dump(const std::string& name, const Completion&);
+
+  RankSetup setup_;
+  std::vector<Expected> short_, long_;
   std::vector<Dumped> dumped_;
+  bool driver_ = true;
 };
 
 }  // namespace braid

@@ -11,6 +11,7 @@
 
 #include "model/config.h"
 #include "model/safetensors.h"
+#include "parallel/layout.h"
 #include "tensor/tensor.h"
 
 namespace braid {
@@ -21,10 +22,6 @@ DType stored_dtype(DType file, DType compute);
 
 using Shape = std::vector<int64_t>;
 
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-};
 using Slice = std::vector<Range>;  // one range per dimension; empty: the whole tensor
 
 // One piece of a tensor and where it goes: float32 or bfloat16, of the slice's extents (extents of 1 may be left out),

@@ -39,7 +39,9 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 }  // namespace
 
 Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::move(setup)), world_(std::move(world)) {
-  source_ = open_weights(setup_.config.model, setup_.model, setup_.config.load_format == "dummy", setup_.config.seed);
+  source_ = setup_.config.load_format == "dummy"
+                ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
+                : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
   runners_.resize(static_cast<size_t>(world_->n_local()));
   errors_.resize(runners_.size());
   for (int i = 1; i < world_->n_local(); ++i) threads_.emplace_back([this, i] { rank_loop(i); });
@@ -83,7 +85,10 @@ void Executor::start_ranks() {
 void Executor::check_coverage() {
   std::vector<const CheckpointReader*> readers;
   for (const auto& r : runners_) readers.push_back(&r->reader());
-  finish_loading(*source_, readers, skipped_tensors(setup_.model));
+  const std::vector<SkipRule> rules = skipped_tensors(setup_.model);
+  std::map<std::string, int> skipped;
+  for (const SkippedTensor& t : finish_loading(*source_, readers, rules)) ++skipped[t.reason];
+  for (const auto& [reason, n] : skipped) log_info("{} tensors left unread: {}", n, reason);
 }
 
 void Executor::size_cache() {

@@ -16,7 +16,7 @@ std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
 
 Runner::Runner(const RankSetup& setup, int rank, World& world, WeightSource& source)
     : setup_(&setup), world_(&world), backend_(make_backend(setup)), parallel_(setup.config.layout, rank, world, setup.config.reproducible),
-      reader_(source) {
+      reader_(source, setup.compute) {
   shard_.block_size = setup.config.block_size;
   const LoadContext context{*backend_, parallel_, reader_, setup.model, setup.compute};
   model_ = make_model(context, setup.max_model_len);

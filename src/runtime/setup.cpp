@@ -96,6 +96,8 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
     }
   }
   check_scheduler(c, s.max_model_len, problems);
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  s.threads = c.threads > 0 ? c.threads : std::max(1, cores / std::max(1, c.layout.world()));
   return s;
 }
 
