@@ -33,8 +33,8 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> stop_token_ids;  // in addition to the model's end tokens
   bool ignore_eos = false;
-  int n_top_logprobs = 0;               // alternatives reported per token
-  bool prompt_logprobs = false;         // log-probability of each prompt token given those before it
+  int n_top_logprobs = 0;        // alternatives reported per token
+  bool prompt_logprobs = false;  // log-probability of each prompt token given those before it
 };
 
 struct Request {
@@ -66,12 +66,15 @@ struct Delta {
   RequestId id;
   std::vector<TokenOutput> tokens;
   FinishReason finish = FinishReason::kNone;
-  std::string message;       // for kRejected and kError
-  int64_t cached_tokens = 0; // prompt tokens found in the prefix cache, known from the first delta on
-  // With Request::all_logits: rows computed in this step, the first for position `logits_start`.
+  std::string message;        // for kRejected and kError, and for kLength when it was the KV pool that was full
+  int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache, known from the first delta on
+  // With Request::all_logits: rows computed in this step, the first for position `logits_start`. Rows found in the
+  // prefix cache have none; rows computed again after a preemption come again.
   int64_t logits_start = 0;
   std::shared_ptr<const std::vector<float>> logits;  // [rows, vocabulary]
   // With prompt_logprobs: one entry per prompt position computed in this step, starting at logits_start + 1.
+  // Such a request does not read the prefix cache, so that every position comes; each comes once (unless all_logits
+  // too).
   std::vector<TokenOutput> prompt_logprobs;
 };
 
