@@ -8,6 +8,7 @@
 #include "apps/app.h"
 #include "apps/verify_compare.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace braid {

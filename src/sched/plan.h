@@ -20,6 +20,7 @@ struct PlannedSequence {
   bool sample = false;           // the last row yields a token (false for a middle chunk)
   bool all_logits = false;       // logits of every row are wanted
   bool prompt_logprobs = false;  // and the log-probability of the prompt token after each row, while there is one
+  bool every_row() const { return all_logits || prompt_logprobs; }  // logits of all rows must be computed
   bool operator==(const PlannedSequence&) const = default;
 };
 
