@@ -60,8 +60,8 @@ class Comm {
 };
 
 struct WorldOptions {
-  int size = 1;                  // ranks in all processes together
-  double stall_seconds = 8.0;    // a wait longer than this is reported and ends the run
+  int size = 1;                // ranks in all processes together
+  double stall_seconds = 8.0;  // a wait longer than this is reported and ends the run
 };
 
 // All ranks of a run, as one process sees them: ranks [first_local, first_local + n_local) are threads of this process.

@@ -1,0 +1,52 @@
+// A World whose ranks run on CPUs: groups, steps and failure, which are the same for every carrier between processes.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/host_group.h"
+#include "comm/run_state.h"
+
+namespace braid {
+
+class HostWorld : public World {
+ public:
+  HostWorld(const WorldOptions& options, int n_processes, int process, int ranks_on_host);
+
+  int size() const override { return run_->size(); }
+  int n_processes() const override { return n_processes_; }
+  int process() const override { return process_; }
+  std::unique_ptr<Comm> group(int rank, const std::string& name, std::span<const int> ranks) override;
+  void set_step(int rank, int64_t step) override;
+  std::string failure() const override { return run_->failure(); }
+  void fail(const std::string& reason) override { run_->fail(reason); }
+
+ protected:
+  // A group's way to its members in other processes; `id` is the same in all of them.
+  virtual std::shared_ptr<ProcessLink> link(uint64_t id, const std::string& name, const std::vector<int>& ranks,
+                                            const std::vector<HostGroup::Share>& shares) = 0;
+  RunState& run() { return *run_; }
+  const RunState& run() const { return *run_; }
+
+ private:
+  const std::shared_ptr<RunState> run_;
+  const int n_processes_, process_;
+  const int64_t spin_ns_;
+
+  // The n-th call of a rank with the same name and ranks makes the n-th such group, so that calls need not wait.
+  using Key = std::tuple<std::string, std::vector<int>, int>;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<HostGroup>> groups_;
+  std::map<std::tuple<int, std::string, std::vector<int>>, int> calls_;  // by rank
+};
+
+// Ranks are the threads of this process.
+std::unique_ptr<World> make_thread_world(const WorldOptions&);
+// Ranks are spread over the processes that mpirun started. Without MPI in the build: throws Error.
+std::unique_ptr<World> make_mpi_world(const WorldOptions&);
+
+}  // namespace braid
