@@ -67,9 +67,10 @@ void bench_decode(int n_running, int64_t prompt_tokens, double limit) {
     scheduler.add(std::move(request));
   }
   StepResult result;
-  std::vector<double> plan_us, commit_us, total_us;
+  std::vector<double> plan_us, commit_us, total_us, wire_us;
   std::vector<int64_t> allocations;
-  for (auto* v : {&plan_us, &commit_us, &total_us}) v->reserve(kSteps);
+  int64_t n_bytes = 0;
+  for (auto* v : {&plan_us, &commit_us, &total_us, &wire_us}) v->reserve(kSteps);
   allocations.reserve(kSteps);
   while (static_cast<int>(total_us.size()) < kSteps) {
     const auto start = Clock::now();
@@ -78,6 +79,9 @@ void bench_decode(int n_running, int64_t prompt_tokens, double limit) {
     const double planned = us_since(start);
     const int64_t by_plan = n_allocations - before;
     const bool steady = plan.n_tokens() == n_running;
+    const auto packing = Clock::now();
+    n_bytes = static_cast<int64_t>(serialize(plan).size());
+    const double packed = us_since(packing);
     answer(plan, result);
     const auto resume = Clock::now();
     const int64_t between = n_allocations;
@@ -87,6 +91,7 @@ void bench_decode(int n_running, int64_t prompt_tokens, double limit) {
     plan_us.push_back(planned);
     commit_us.push_back(committed);
     total_us.push_back(planned + committed);
+    wire_us.push_back(packed);
     allocations.push_back(by_plan + n_allocations - between);
   }
   const std::string what = fmt::format("{} sequences of {} tokens", n_running, prompt_tokens);
@@ -95,6 +100,7 @@ void bench_decode(int n_running, int64_t prompt_tokens, double limit) {
              median(plan_us), median(commit_us), *std::min_element(total_us.begin(), total_us.end()),
              std::accumulate(allocations.begin(), allocations.end(), int64_t{0}), kSteps,
              median(std::vector<double>(allocations.begin(), allocations.end())));
+  fmt::print("    wire form (only for ranks in other processes): {} bytes, {:.2f} us\n", n_bytes, median(wire_us));
 }
 
 void bench_lookup(int64_t n_tokens, double limit) {
