@@ -14,6 +14,16 @@ constexpr int64_t kMinUnit = 64;   // chunks end at multiples of max(this, block
 constexpr size_t kMaxSkipped = 8;  // requests too long to be served beside a long prefill that are looked past
 constexpr int64_t kWatermarkShare = 100;
 
+// As new, but for the capacity of its vectors.
+void clear(Delta& delta) {
+  delta.tokens.clear();
+  delta.prompt_logprobs.clear();
+  delta.logits.reset();
+  delta.message.clear();
+  delta.finish = FinishReason::kNone;
+  delta.cached_tokens = delta.logits_start = 0;
+}
+
 void check(const SchedulerConfig& c) {
   BRAID_CHECK(c.block_tokens > 0 && c.n_blocks > 0 && c.max_model_len > 0, "{} blocks of {} tokens, context {}",
               c.n_blocks, c.block_tokens, c.max_model_len);
@@ -325,31 +335,35 @@ void Scheduler::plan_row(Sequence& s, int64_t n) {
 
 // ---- committing
 
-std::vector<Delta> Scheduler::commit(const StepPlan& plan, StepResult&& result) {
+std::vector<Delta>& Scheduler::commit(const StepPlan& plan, StepResult&& result) {
   BRAID_CHECK(under_way_ && plan.step == plan_.step, "step {} is committed, step {} is under way", plan.step,
               plan_.step);
   BRAID_CHECK(result.sequences.size() == planned_.size(), "{} results for {} sequences", result.sequences.size(),
               planned_.size());
   under_way_ = false;
-  std::vector<Delta> deltas;
-  deltas.reserve(ended_.size() + planned_.size());
-  std::move(ended_.begin(), ended_.end(), std::back_inserter(deltas));
+  const size_t n = planned_.size();
+  deltas_.resize(n + ended_.size());
+  std::move(ended_.begin(), ended_.end(), deltas_.begin() + static_cast<std::ptrdiff_t>(n));
+  bool any_ended = !ended_.empty();
   ended_.clear();
-  bool any_ended = false;
-  for (size_t i = 0; i < planned_.size(); ++i) {
+  for (size_t i = 0; i < n; ++i) {
     Sequence& s = *planned_[i];
     s.row = std::move(plan_.sequences[i]);
     s.in_flight = false;
-    commit_row(s, std::move(result.sequences[i]), deltas.emplace_back());
-    any_ended |= deltas.back().finish != FinishReason::kNone;
+    clear(deltas_[i]);
+    commit_row(s, std::move(result.sequences[i]), deltas_[i]);
+    any_ended |= deltas_[i].finish != FinishReason::kNone;
   }
   plan_.sequences.clear();
-  if (!any_ended) return deltas;
+  if (any_ended) drop_ended();
+  return deltas_;
+}
+
+void Scheduler::drop_ended() {
   std::erase_if(running_, [](const Sequence* s) { return s->row.blocks.empty(); });
-  for (const Delta& delta : deltas) {
+  for (const Delta& delta : deltas_) {
     if (delta.finish != FinishReason::kNone) sequences_.erase(delta.id.value);
   }
-  return deltas;
 }
 
 void Scheduler::commit_row(Sequence& s, SequenceResult&& result, Delta& delta) {

@@ -79,8 +79,9 @@ class Scheduler {
   const StepPlan& plan();
   // The planned sequence of that index.
   SequenceView view(size_t index) const;
-  // Takes the step's outcome in: one delta per planned sequence and per request aborted since the last commit.
-  std::vector<Delta> commit(const StepPlan& plan, StepResult&& result);
+  // Takes the step's outcome in: one delta per planned sequence and per request aborted since the last commit. They
+  // stay until the next commit, may be moved from, and their storage is used again.
+  std::vector<Delta>& commit(const StepPlan& plan, StepResult&& result);
 
   SchedulerStats stats() const;
   bool reset_prefix_cache();  // false while requests run
@@ -104,6 +105,7 @@ class Scheduler {
   int64_t chunk(const Sequence& s, int64_t computed, bool ragged) const;
   void plan_row(Sequence& s, int64_t n);
 
+  void drop_ended();
   void commit_row(Sequence& s, SequenceResult&& result, Delta& delta);
   void report_prompt_logprobs(Sequence& s, SequenceResult&& result, Delta& delta);
   void accept(Sequence& s, TokenOutput&& token, Delta& delta);
@@ -119,6 +121,7 @@ class Scheduler {
   std::deque<Sequence*> waiting_;   // FCFS; the preempted in front
   std::vector<Sequence*> running_;  // in order of admission
   std::vector<Delta> ended_;        // aborted outside a step, to be reported
+  std::vector<Delta> deltas_;       // of the last commit
 
   // The step being planned or under way.
   StepPlan plan_;
