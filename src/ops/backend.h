@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ops/batch.h"
@@ -157,7 +158,9 @@ class Backend {
 
 struct CpuOptions {
   int n_threads = 1;  // this rank's workers, the calling thread included
+  std::string level;  // instruction-set level, one of cpu_levels(); empty: the best
 };
+std::vector<std::string> cpu_levels();  // that this machine can run, worst first: v2, v3, v4, v4_bf16
 std::unique_ptr<Backend> make_reference_backend();
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions&);
 

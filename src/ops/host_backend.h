@@ -18,7 +18,7 @@ class HostBackend : public Backend {
   void fill_zero(Tensor x) override;
   void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) override;
 
- private:
+ protected:
   HostMemory memory_;
 };
 

@@ -59,6 +59,7 @@ char* HostMemory::take_scratch(int64_t size) {
   char* p = scratch_.back().data + scratch_offset_;
   scratch_offset_ += size;
   scratch_step_ += size;
+  scratch_peak_ = std::max(scratch_peak_, scratch_step_);
   return p;
 }
 
@@ -82,9 +83,23 @@ void HostMemory::begin_step() {
   if (scratch_.size() > 1) {
     for (const Block& b : scratch_) free_block(b);
     scratch_.clear();
-    scratch_.push_back(make_block(scratch_step_, true));
+    scratch_.push_back(make_block(scratch_peak_, true));
   }
-  scratch_offset_ = scratch_step_ = scratch_requested_ = 0;
+  scratch_offset_ = scratch_step_ = scratch_peak_ = scratch_requested_ = 0;
+}
+
+HostMemory::Temporary::Temporary(HostMemory& memory)
+    : memory_(memory),
+      n_blocks_(memory.scratch_.size()),
+      offset_(memory.scratch_offset_),
+      step_(memory.scratch_step_),
+      requested_(memory.scratch_requested_) {}
+
+HostMemory::Temporary::~Temporary() {
+  // A block that was chained meanwhile stays, empty again; the rest of the one before is lost until the next step.
+  memory_.scratch_offset_ = memory_.scratch_.size() == n_blocks_ ? offset_ : 0;
+  memory_.scratch_step_ = step_;
+  memory_.scratch_requested_ = requested_;
 }
 
 }  // namespace braid

@@ -19,6 +19,21 @@ class HostMemory {
 
   Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape);
   void begin_step();
+
+  // Scratch taken while one of these lives is given back when it ends: what an operation needs only for itself.
+  class Temporary {
+   public:
+    explicit Temporary(HostMemory& memory);
+    ~Temporary();
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+
+   private:
+    HostMemory& memory_;
+    size_t n_blocks_;
+    int64_t offset_, step_, requested_;
+  };
+
   int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }  // as asked for, without padding
 
  private:
@@ -34,8 +49,9 @@ class HostMemory {
   std::vector<Block> lasting_;
   std::vector<Block> scratch_;
   int64_t scratch_offset_ = 0;     // within the last block
-  int64_t scratch_step_ = 0;       // taken in this step, padding included
-  int64_t scratch_requested_ = 0;  // taken in this step, as asked for
+  int64_t scratch_step_ = 0;       // held now, padding included
+  int64_t scratch_peak_ = 0;       // the most of that in this step
+  int64_t scratch_requested_ = 0;  // held now, as asked for
   int64_t bytes_[kMemoryKinds] = {};
 };
 

@@ -1,0 +1,325 @@
+#include "ops/conformance_cases.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+namespace braid {
+namespace {
+
+constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+using Cases = std::vector<ConformanceCase>;
+
+double tolerance(DType t) { return t == kBF16 ? 1.0 / 64.0 : t == DType::kF8E4M3 ? 1.0 / 7.0 : 2e-5; }
+const char* short_name(DType t) { return t == kF32 ? "f32" : t == kBF16 ? "bf16" : "fp8"; }
+
+uint32_t seed_of(const std::string& name) {
+  uint32_t h = 2166136261u;
+  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
+  return h;
+}
+
+void add_case(Cases& cases, std::string name, double tol, std::function<PreparedCase(Inputs&)> prepare) {
+  const uint32_t seed = seed_of(name);
+  cases.push_back({std::move(name), tol, [seed, prepare = std::move(prepare)](Backend& backend) {
+                     Inputs in(backend, seed);
+                     return prepare(in);
+                   }});
+}
+
+void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DType w_type, DType y_type, int slices,
+                bool bias, bool strided) {
+  std::string name = fmt::format("linear {}x{}x{} {} {} to {}{}{}{}", t, n, k, short_name(x_type), short_name(w_type),
+                                 short_name(y_type), slices > 1 ? " sliced" : "", bias ? " bias" : "",
+                                 strided ? " strided" : "");
+  add_case(cases, std::move(name), tolerance(y_type), [=](Inputs& in) {
+    const int64_t gap = strided ? 5 : 0;
+    const Tensor x = in.normals(x_type, {t, k + gap}).columns(0, k);
+    const Tensor w = in.normals(w_type, {n, k}, 0.1f), b = bias ? in.normals(kF32, {n}) : Tensor{};
+    const Tensor y = in.poisoned(y_type, {t, n + gap}).columns(0, n);
+    Backend& be = in.backend();
+    auto weight = std::make_shared<LinearWeight>(be.pack_linear(w, b, slices));
+    const auto elements = static_cast<double>(n * k);
+    return PreparedCase{[&be, x, y, weight] { be.linear(y, x, *weight); }, {y},
+                        2.0 * elements * static_cast<double>(t), elements * size_of(w_type)};
+  });
+}
+
+void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type) {
+  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}", t, heads, n, k, short_name(x_type), short_name(w_type)),
+           tolerance(x_type), [=](Inputs& in) {
+             const Tensor x = in.normals(x_type, {t, heads, k + 3}).columns(0, k);
+             const Tensor y = in.poisoned(x_type, {t, heads, n + 4}).columns(0, n);
+             Backend& be = in.backend();
+             auto w = std::make_shared<HeadWeight>(be.pack_heads(in.normals(w_type, {heads, n, k}, 0.2f)));
+             const auto elements = static_cast<double>(heads * n * k);
+             return PreparedCase{[&be, x, y, w] { be.head_linear(y, x, *w); }, {y},
+                                 2.0 * elements * static_cast<double>(t), elements * size_of(w_type)};
+           });
+}
+
+void add_rows(Cases& cases, int64_t t, int64_t h, DType type) {
+  const std::string what = fmt::format(" {}x{} {}", t, h, short_name(type));
+  const double moved = static_cast<double>(2 * t * h) * size_of(type);
+  add_case(cases, "rms_norm" + what, tolerance(type), [=](Inputs& in) {
+    const Tensor x = in.normals(type, {t, h + 5}).columns(0, h), w = in.normals(kF32, {h}, 0.2f, 1.0f);
+    const Tensor y = in.poisoned(type, {t, h});
+    Backend& be = in.backend();
+    return PreparedCase{[&be, x, y, w] { be.rms_norm(y, x, w, 1e-6f); }, {y}, 0.0, moved};
+  });
+  for (const DType added : {type, kF32}) {
+    add_case(cases, fmt::format("add_rms_norm{} += {}", what, short_name(added)), tolerance(type), [=](Inputs& in) {
+      const Tensor residual = in.normals(type, {t, h}), x = in.normals(added, {t, h});
+      const Tensor w = in.normals(kF32, {h}, 0.2f, 1.0f), y = in.poisoned(type, {t, h});
+      Backend& be = in.backend();
+      return PreparedCase{[=, &be] { be.add_rms_norm(y, residual, x, w, 1e-5f); }, {y, residual}, 0.0, 2 * moved};
+    });
+  }
+  add_case(cases, "silu_mul" + what, tolerance(type), [=](Inputs& in) {
+    const Tensor x = in.normals(type, {t, 2 * h}, 4.0f), y = in.poisoned(type, {t, h});
+    Backend& be = in.backend();
+    return PreparedCase{[&be, x, y] { be.silu_mul(y, x); }, {y}, 0.0, moved * 1.5};
+  });
+  add_case(cases, "embed and gather_rows" + what, 0.0, [=](Inputs& in) {
+    const Tensor table = in.normals(type, {40, h}), y = in.poisoned(kF32, {t, h}), z = in.poisoned(kF32, {t, h});
+    std::vector<int32_t> ids(static_cast<size_t>(t)), rows(static_cast<size_t>(t));
+    for (int32_t& id : ids) id = in.uniform(60);  // rows 10 to 49 are held, the rest is another rank's
+    for (int32_t& row : rows) row = in.uniform(static_cast<int>(t));
+    const Tensor id = in.ints(ids), row = in.ints(rows);
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] {
+                          be.embed(y, id, table, 10);
+                          be.gather_rows(z, y, row);
+                        },
+                        {y, z}, 0.0, moved};
+  });
+  add_case(cases, "add, copy and fill_zero" + what, 0.0, [=](Inputs& in) {
+    const Tensor y = in.normals(kF32, {t, h}), x = in.normals(kF32, {t, h});
+    const Tensor narrow = in.poisoned(type, {t, h + 2}), zero = in.poisoned(type, {t, h + 1});
+    in.backend().fill_zero(narrow.columns(h, h + 2));
+    in.backend().fill_zero(zero.columns(h, h + 1));
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] {
+                          be.add(y, x);
+                          be.copy(narrow.columns(0, h), y);
+                          be.fill_zero(zero.columns(0, h));
+                        },
+                        {y, narrow, zero}, 0.0, moved};
+  });
+}
+
+struct AttentionShape {
+  int n_heads, n_kv, dk, dv;
+  bool latent;
+};
+
+void add_attention(Cases& cases, const AttentionShape& s, const std::vector<SequenceLengths>& sequences, DType compute,
+                   DType kept, int n_stripes, SequenceShard shard, const char* what) {
+  std::string name =
+      fmt::format("attention {} {}/{} heads {}/{} {} cache {} stripes {} rank {} of {} runs of {}", what, s.n_heads,
+                  s.n_kv, s.dk, s.dv, short_name(compute), short_name(kept), n_stripes, shard.rank, shard.n_ranks,
+                  shard.interleave);
+  add_case(cases, std::move(name), 4 * tolerance(compute), [=](Inputs& in) {
+    int n_blocks = 0;
+    auto batch = std::make_shared<BatchMeta>(make_batch(in, sequences, shard, &n_blocks));
+    const KvCache cache =
+        make_cache(in, kept, *batch, n_blocks, s.n_kv, s.dk, s.dv, s.latent, kept == DType::kF8E4M3 ? 0.25f : 1.0f);
+    const int64_t t = batch->n_tokens;
+    const Tensor q = in.normals(compute, {t, s.n_heads, s.dk + 3}).columns(0, s.dk);
+    const Tensor y = in.poisoned(compute, {t, s.n_heads, s.dv}), lse = in.poisoned(kF32, {t, s.n_heads});
+    AttentionSpec spec{0.2f, n_stripes};
+    double pairs = 0.0, keys = 0.0;
+    for (const SequenceLengths& l : sequences) {
+      pairs += l.fresh * (l.context + 0.5 * (l.fresh + 1)) / shard.n_ranks;
+      keys += static_cast<double>(l.context + l.fresh) / shard.n_ranks;
+    }
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] { be.attention(y, lse, q, cache, spec, *batch); }, {y, lse},
+                        2.0 * pairs * s.n_heads * (s.dk + s.dv),
+                        keys * s.n_kv * (s.latent ? s.dk : s.dk + s.dv) * size_of(kept)};
+  });
+}
+
+Tensor rope_table(Inputs& in, int d) {
+  std::vector<float> values;
+  for (int position = 0; position < 400; ++position) {
+    for (int i = 0; i < d / 2; ++i) {
+      const double angle = position * std::pow(10000.0, -2.0 * i / d);
+      values.push_back(static_cast<float>(std::cos(angle)));
+      values.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  Tensor t = in.backend().alloc(MemoryKind::kWorkspace, kF32, {400, d / 2, 2});
+  in.put(t, values);
+  return t;
+}
+
+void add_rope_cache(Cases& cases, DType compute, DType kept, RopeLayout layout, bool norms, bool rope) {
+  const std::string what = fmt::format(" {} cache {}{}{}", short_name(compute), short_name(kept),
+                                       layout == RopeLayout::kInterleaved ? " interleaved" : " halves",
+                                       rope ? (norms ? " with norms" : "") : " without rotation");
+  const std::vector<SequenceLengths> sequences{{0, 7}, {30, 1}, {5, 4}};
+  const SequenceShard shard{2, 1, 4, 1};  // every other token is another rank's
+  const float scale = kept == DType::kF8E4M3 ? 0.5f : 1.0f;
+  const double tol = std::max(tolerance(compute), tolerance(kept));
+  add_case(cases, "gqa_rope_cache" + what, tol, [=](Inputs& in) {
+    int n_blocks = 0;
+    auto batch = std::make_shared<BatchMeta>(make_batch(in, sequences, shard, &n_blocks));
+    const int64_t t = batch->n_tokens, slots = int64_t{n_blocks} * shard.block_size;
+    // q, k and v as a fused product leaves them: one row per token.
+    const Tensor qkv = in.normals(compute, {t, (6 + 2 + 2) * 24});
+    const Tensor q = qkv.columns(0, 144).split_last(6, 24), k = qkv.columns(144, 192).split_last(2, 24);
+    const Tensor v = qkv.columns(192, 240).split_last(2, 24);
+    const Tensor qn = norms ? in.normals(kF32, {24}, 0.2f, 1.0f) : Tensor{};
+    const Tensor kn = norms ? in.normals(kF32, {24}, 0.2f, 1.0f) : Tensor{};
+    RopeTable table{rope ? rope_table(in, 16) : Tensor{}, layout};  // 16 of the 24 lanes
+    KvCache cache{in.zeros(kept, {slots, 2, 24}), in.zeros(kept, {slots, 2, 24}), scale};
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] { be.gqa_rope_cache(q, k, v, qn, kn, 1e-6f, table, cache, *batch); },
+                        {qkv, cache.k, cache.v}};
+  });
+  add_case(cases, "mla_rope_cache" + what, tol, [=](Inputs& in) {
+    int n_blocks = 0;
+    auto batch = std::make_shared<BatchMeta>(make_batch(in, sequences, shard, &n_blocks));
+    const int64_t t = batch->n_tokens, slots = int64_t{n_blocks} * shard.block_size;
+    const Tensor q = in.normals(compute, {t, 3, 40}), wide = in.zeros(compute, {t, 3, 50});
+    const Tensor kv_a = in.normals(compute, {t, 36 + 16 + 1}).columns(0, 52);
+    const Tensor norm = in.normals(kF32, {36}, 0.2f, 1.0f);
+    RopeTable table{rope ? rope_table(in, 16) : Tensor{}, layout};
+    KvCache cache;
+    cache.k = in.zeros(kept, {slots, 1, 52});
+    cache.v = cache.k.columns(0, 36);
+    cache.scale = scale;
+    Backend& be = in.backend();
+    const Tensor q_in = q.columns(24, 40), q_out = wide.columns(34, 50);
+    return PreparedCase{[=, &be] { be.mla_rope_cache(q_out, q_in, kv_a, norm, 1e-6f, table, cache, *batch); },
+                        {wide, cache.k}};
+  });
+}
+
+void add_route(Cases& cases, int64_t t, int64_t e, const RouterSpec& spec, bool bias, const char* what) {
+  add_case(cases, fmt::format("route {} {}x{}", what, t, e), 2e-5, [=](Inputs& in) {
+    const Tensor logits = in.normals(kF32, {t, e}), b = bias ? in.normals(kF32, {e}, 0.3f) : Tensor{};
+    const Tensor ids = in.poisoned(DType::kI32, {t, spec.top_k}), weights = in.poisoned(kF32, {t, spec.top_k});
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] { be.route(ids, weights, logits, b, spec); }, {ids, weights}};
+  });
+}
+
+void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int first, int count, DType x_type,
+             DType w_type, int slices) {
+  add_case(cases,
+           fmt::format("moe {} tokens {}x{} experts [{}, {}) of {} top {} {} {}{}", t, h, f, first, first + count, e, k,
+                       short_name(x_type), short_name(w_type), slices > 1 ? " sliced" : ""),
+           tolerance(x_type), [=](Inputs& in) {
+             std::vector<int32_t> ids;
+             for (int64_t i = 0; i < t; ++i) {
+               std::vector<int32_t> all(static_cast<size_t>(e));
+               for (size_t j = 0; j < all.size(); ++j) all[j] = static_cast<int32_t>(j);
+               for (size_t j = 0; j < static_cast<size_t>(k); ++j) {
+                 std::swap(all[j], all[j + static_cast<size_t>(in.uniform(e - static_cast<int>(j)))]);
+               }
+               std::sort(all.begin(), all.begin() + k);
+               ids.insert(ids.end(), all.begin(), all.begin() + k);
+             }
+             Tensor id = in.ints(ids);
+             id = id.view({t, k});
+             const Tensor weights = in.normals(kF32, {t, k}), x = in.normals(x_type, {t, h + 3}).columns(0, h);
+             const Tensor y = in.poisoned(kF32, {t, h});
+             Backend& be = in.backend();
+             auto w = std::make_shared<ExpertWeights>(be.make_experts(first, count, h, f, w_type, slices));
+             for (int i = first; i < first + count; ++i) {
+               const Tensor gate = in.normals(w_type, {f, h}, 0.2f), up = in.normals(w_type, {f, h}, 0.2f);
+               be.pack_expert(*w, i, gate, up, in.normals(w_type, {h, f}, 0.2f));
+             }
+             const double pairs = static_cast<double>(t * k) * count / e, active = std::min<double>(pairs, count);
+             return PreparedCase{[=, &be] { be.moe(y, x, id, weights, *w); }, {y},
+                                 6.0 * pairs * static_cast<double>(h * f),
+                                 3.0 * active * static_cast<double>(h * f) * size_of(w_type)};
+           });
+}
+
+}  // namespace
+
+Cases conformance_cases() {
+  Cases cases;
+  for (const auto& [x, w] : {std::pair{kF32, kF32}, {kF32, kBF16}, {kBF16, kBF16}, {kBF16, kF32}}) {
+    for (const int64_t t : {0, 1, 2, 5, 7, 13, 200}) add_linear(cases, t, 70, 37, x, w, x, 1, false, false);
+    for (const int64_t n : {1, 15, 16, 17, 33, 64, 129}) add_linear(cases, 9, n, 64, x, w, kF32, 1, true, true);
+    add_linear(cases, 9, 40, 1, x, w, x, 1, false, false);
+    add_linear(cases, 11, 80, 48, x, w, kF32, 8, false, true);
+    add_linear(cases, 11, 80, 40, x, w, kF32, 8, false, true);  // slices of 5: pairs do not line up
+    add_linear(cases, 3, 80, 12, x, w, kF32, 4, true, false);
+    for (const int64_t t : {0, 1, 19}) add_head_linear(cases, t, 3, 32, 48, x, w);
+    add_head_linear(cases, 4, 5, 70, 33, x, w);
+    for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
+    add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
+    add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);
+  }
+  for (const DType t : {kF32, kBF16}) {
+    for (const auto& [rows, h] : {std::pair{1, 192}, {3, 1}, {5, 17}, {50, 64}, {2, 333}}) add_rows(cases, rows, h, t);
+    for (const DType kept : {t, DType::kF8E4M3}) {
+      for (const RopeLayout layout : {RopeLayout::kHalfSplit, RopeLayout::kInterleaved}) {
+        add_rope_cache(cases, t, kept, layout, true, true);
+        add_rope_cache(cases, t, kept, layout, false, true);
+      }
+      add_rope_cache(cases, t, kept, RopeLayout::kHalfSplit, false, false);
+    }
+    const AttentionShape grouped{6, 2, 24, 40, false}, latent{8, 1, 80, 64, true}, odd{5, 5, 19, 7, false};
+    const std::vector<SequenceLengths> mixed{{0, 70}, {200, 1}, {63, 2}, {64, 1}, {0, 1}, {130, 40}};
+    for (const int stripes : {1, 8}) {
+      for (const int run : {1, 4}) {
+        for (const AttentionShape& shape : {grouped, latent, odd}) {
+          add_attention(cases, shape, mixed, t, t, stripes, {1, run, 8, 0}, "mixed");
+        }
+        add_attention(cases, latent, mixed, t, t, stripes, {2, run, 8, 1}, "mixed");
+        add_attention(cases, latent, mixed, t, t, stripes, {8, run, 4, 5}, "mixed");
+      }
+      add_attention(cases, grouped, mixed, t, DType::kF8E4M3, stripes, {1, 1, 16, 0}, "mixed");
+      add_attention(cases, latent, mixed, t, DType::kF8E4M3, stripes, {4, 2, 16, 2}, "mixed");
+      add_attention(cases, latent, {}, t, t, stripes, {1, 1, 16, 0}, "empty");
+      add_attention(cases, grouped, {{2500, 1}}, t, t, stripes, {1, 1, 16, 0}, "long");
+      add_attention(cases, latent, {{1500, 30}, {0, 3}}, t, t, stripes, {1, 1, 16, 0}, "long");
+    }
+  }
+  RouterSpec v3{RouterScore::kSigmoid, GroupScore::kTopTwoSum, 4, 2, 4, true, 2.5f};
+  RouterSpec v2{RouterScore::kSoftmax, GroupScore::kMax, 8, 3, 6, false, 16.0f};
+  RouterSpec qwen{RouterScore::kSoftmax, GroupScore::kNone, 1, 1, 8, true, 1.0f};
+  add_route(cases, 33, 16, v3, true, "v3");
+  add_route(cases, 0, 16, v3, true, "v3");
+  add_route(cases, 9, 160, v2, false, "v2");
+  add_route(cases, 300, 128, qwen, false, "qwen");
+  return cases;
+}
+
+Cases benchmark_cases() {
+  Cases cases;
+  for (const int64_t t : {1, 8, 64, 512}) {
+    add_linear(cases, t, 2048, 2048, kF32, kBF16, kF32, 1, false, false);
+    add_linear(cases, t, 2048, 2048, kBF16, kBF16, kBF16, 1, false, false);
+  }
+  for (const int64_t t : {1, 512}) {
+    add_linear(cases, t, 2048, 2048, kF32, kF32, kF32, 1, false, false);
+    add_linear(cases, t, 512, 192, kF32, kBF16, kF32, 1, false, false);
+    add_linear(cases, t, 192, 256, kF32, kBF16, kF32, 8, false, false);
+    add_head_linear(cases, t, 8, 64, 32, kF32, kBF16);
+    add_moe(cases, t, 192, 48, 16, 4, 0, 16, kF32, kBF16, 1);
+    add_moe(cases, t, 192, 48, 16, 4, 0, 16, kF32, kBF16, 8);
+    add_moe(cases, t, 1024, 512, 32, 4, 0, 32, kBF16, kBF16, 1);
+    add_rows(cases, t, 1024, kF32);
+  }
+  const AttentionShape demo{8, 1, 80, 64, true}, half{4, 1, 80, 64, true}, mla{16, 1, 576, 512, true};
+  for (const int stripes : {1, 8}) {
+    add_attention(cases, demo, {{0, 512}}, kF32, kF32, stripes, {1, 1, 16, 0}, "prefill");
+    add_attention(cases, demo, {{4096, 512}}, kF32, kF32, stripes, {1, 1, 16, 0}, "chunk");
+    add_attention(cases, half, {{4096, 512}}, kF32, kF32, stripes, {1, 1, 16, 0}, "chunk");
+    add_attention(cases, demo, {{4096, 1}}, kF32, kF32, stripes, {1, 1, 16, 0}, "decode");
+    add_attention(cases, mla, {{0, 512}}, kBF16, kBF16, stripes, {1, 1, 64, 0}, "prefill");
+    add_attention(cases, mla, {{8192, 1}}, kBF16, kBF16, stripes, {1, 1, 64, 0}, "decode");
+  }
+  return cases;
+}
+
+}  // namespace braid

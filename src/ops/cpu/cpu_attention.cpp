@@ -1,0 +1,289 @@
+// Attention: which rows, which keys, in which order; see kernels.h for the arithmetic.
+//
+// A block is some consecutive new tokens of one sequence times some query heads that read one key/value head. Its keys
+// are cut into stripes (one in the default mode), each stripe into segments of kSegment rows, each segment into tiles of
+// kKeyTile rows counted from the stripe's first row. A segment's sums are kept apart and added to the stripe's in
+// ascending order, stripes in the tree (q, q + half), so that segments may be computed by different threads without
+// changing a bit. All positions become local rows through SequenceShard; the rows of one of this rank's stripes are
+// dealt among its stripes exactly as positions are among ranks, so that the same class answers for both.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/cpu/cpu_backend.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kSegment = 1024;
+constexpr int kMaxBlockRows = 128;
+constexpr int64_t kBlockFloats = 96 * 1024;  // q and sums of a block: what fits the second-level cache beside a tile
+constexpr double kFlopsPerNanosecond = 60.0;
+
+struct Block {
+  int seq = 0;
+  int kv_head = 0, first_head = 0, n_heads = 0;
+  int first_token = 0, n_tokens = 0;  // rows of the step
+  int64_t keys = 0;                   // local rows that its last token sees
+  int rows() const { return n_tokens * n_heads; }
+};
+
+// A worker's buffers and the attention of one block at a time.
+class BlockAttention {
+ public:
+  BlockAttention(const Kernels& kernels, const Tensor& q, const KvCache& cache, const AttentionSpec& spec,
+                 const BatchMeta& batch, int dv, float* memory)
+      : kernels_(kernels), q_(q), cache_(cache), batch_(batch), n_stripes_(spec.n_stripes / batch.shard.n_ranks) {
+    if (spec.n_stripes == 1) n_stripes_ = 1;
+    args_.dk = static_cast<int>(q.dim(2));
+    args_.dv = dv;
+    args_.scale_log2 = spec.scale * cache.scale * 1.44269504088896341f;
+    const int64_t stride = padded(dv, kernels.lanes);
+    auto take = [&](int64_t n) {
+      float* p = memory;
+      memory += padded(n, 16);
+      return p;
+    };
+    q_rows_ = take(int64_t{kMaxBlockRows} * args_.dk);
+    args_.q = q_rows_;
+    args_.keys = take(int64_t{kKeyTile} * args_.dk);
+    args_.values = take(kKeyTile * stride);
+    args_.scores = take(int64_t{kMaxBlockRows} * kKeyTile);
+    args_.rescale = take(kMaxBlockRows);
+    segment_ = partial(take(partial_floats(kernels, dv, kMaxBlockRows)), kMaxBlockRows);
+    for (int s = 0; s < n_stripes_; ++s) {
+      stripes_[static_cast<size_t>(s)] = partial(take(partial_floats(kernels, dv, kMaxBlockRows)), kMaxBlockRows);
+    }
+  }
+
+  static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+  static int64_t partial_floats(const Kernels& kernels, int dv, int rows) {
+    return padded(rows * (padded(dv, kernels.lanes) + 2), 16);
+  }
+  static int64_t worker_floats(const Kernels& kernels, int dk, int dv, int n_stripes) {
+    const int64_t stride = padded(dv, kernels.lanes);
+    return (int64_t{kMaxBlockRows} + kKeyTile) * dk + kKeyTile * stride + int64_t{kMaxBlockRows} * (kKeyTile + 1) +
+           (1 + n_stripes) * partial_floats(kernels, dv, kMaxBlockRows) + 6 * 16;
+  }
+
+  int n_stripes() const { return n_stripes_; }
+  PartialRows partial(float* memory, int rows) const {
+    const int64_t stride = padded(args_.dv, kernels_.lanes);
+    return {memory, memory + rows * stride, memory + rows * (stride + 1), stride};
+  }
+
+  void begin(const Block& block) {
+    block_ = block;
+    for (int r = 0; r < block.rows(); ++r) {
+      const int64_t t = block.first_token + r / block.n_heads, n = block.first_head + r % block.n_heads;
+      const int64_t at = (t * q_.stride[0] + n * q_.stride[1]) * size_of(q_.dtype);
+      kernels_.to_float(q_rows_ + int64_t{r} * args_.dk, static_cast<const char*>(q_.data) + at, q_.dtype, args_.dk);
+    }
+  }
+
+  int64_t n_segments(int stripe) const {
+    return (stripe_shard(stripe).local_length(block_.keys) + kSegment - 1) / kSegment;
+  }
+
+  // The block's sums over one segment of one stripe, from nothing.
+  void segment(int stripe, int64_t segment, const PartialRows& into) {
+    clear(into);
+    args_.state = into;
+    const SequenceShard rows = stripe_shard(stripe);
+    std::array<int64_t, kMaxBlockRows> visible;  // rows of the stripe that each token sees
+    for (int t = 0; t < block_.n_tokens; ++t) {
+      const int64_t position = batch_.positions.as<int32_t>()[block_.first_token + t];
+      visible[static_cast<size_t>(t)] = rows.local_length(batch_.shard.local_length(position + 1));
+    }
+    const int64_t most = visible[static_cast<size_t>(block_.n_tokens - 1)];
+    const int64_t end = std::min(most, (segment + 1) * kSegment);
+    for (int64_t start = segment * kSegment; start < end; start += kKeyTile) {
+      const auto n = static_cast<int>(std::min<int64_t>(kKeyTile, most - start));
+      load(rows, start, n);
+      for (int t = 0; t < block_.n_tokens;) {  // runs of tokens that see equally much of the tile
+        auto seen = [&](int token) { return std::min<int64_t>(n, visible[static_cast<size_t>(token)] - start); };
+        const int first = t;
+        while (++t < block_.n_tokens && seen(t) == seen(first)) {
+        }
+        if (seen(first) <= 0) continue;
+        kernels_.attention_tile(args_, first * block_.n_heads, t * block_.n_heads, static_cast<int>(seen(first)));
+      }
+    }
+  }
+
+  // Everything that the block sees on this rank, in stripes_[0].
+  const PartialRows& whole() {
+    for (int s = 0; s < n_stripes_; ++s) {
+      const PartialRows& stripe = stripes_[static_cast<size_t>(s)];
+      clear(stripe);
+      for (int64_t i = 0; i < n_segments(s); ++i) {
+        segment(s, i, segment_);
+        kernels_.attention_merge(stripe, segment_, block_.rows());
+      }
+    }
+    return merged();
+  }
+
+  // The same from segments computed elsewhere, stripe by stripe.
+  const PartialRows& whole_of(const PartialRows* segments) {
+    for (int s = 0; s < n_stripes_; ++s) {
+      clear(stripes_[static_cast<size_t>(s)]);
+      for (int64_t i = 0; i < n_segments(s); ++i) {
+        kernels_.attention_merge(stripes_[static_cast<size_t>(s)], *segments++, block_.rows());
+      }
+    }
+    return merged();
+  }
+
+ private:
+  // Among this rank's rows of a sequence: those of one of its stripes.
+  SequenceShard stripe_shard(int stripe) const {
+    return {n_stripes_, n_stripes_ == 1 ? 1 : batch_.shard.interleave, batch_.shard.block_size, stripe};
+  }
+
+  void clear(const PartialRows& p) const {
+    std::fill(p.acc, p.acc + block_.rows() * p.stride, 0.0f);
+    std::fill(p.weight, p.weight + block_.rows(), 0.0f);
+    std::fill(p.k, p.k + block_.rows(), -std::numeric_limits<float>::infinity());
+  }
+
+  const PartialRows& merged() {
+    for (int half = n_stripes_ / 2; half >= 1; half /= 2) {
+      for (int s = 0; s < half; ++s) {
+        kernels_.attention_merge(stripes_[static_cast<size_t>(s)], stripes_[static_cast<size_t>(s + half)],
+                                 block_.rows());
+      }
+    }
+    return stripes_[0];
+  }
+
+  // Rows [start, start + n) of a stripe into the tile.
+  void load(const SequenceShard& stripe, int64_t start, int n) {
+    const void* keys[kKeyTile];
+    const void* values[kKeyTile];
+    const int32_t* blocks = batch_.block_table.row<int32_t>(block_.seq);
+    const SequenceShard& shard = batch_.shard;
+    for (int i = 0; i < n; ++i) {
+      const LocalPos j(stripe.global(LocalPos(start + i)).value);
+      const int64_t slot = shard.slot(BlockId(blocks[j.value / shard.block_size]), j).value;
+      keys[i] = row_of(cache_.k, slot);
+      values[i] = row_of(cache_.v, slot);
+    }
+    kernels_.attention_load(args_, keys, values, n, cache_.k.dtype);
+  }
+  const void* row_of(const Tensor& cache, int64_t slot) const {
+    const int64_t at = slot * cache.stride[0] + block_.kv_head * cache.stride[1];
+    return static_cast<const char*>(cache.data) + at * size_of(cache.dtype);
+  }
+
+  const Kernels& kernels_;
+  const Tensor& q_;
+  const KvCache& cache_;
+  const BatchMeta& batch_;
+  int n_stripes_;  // of this rank
+  AttentionArgs args_;
+  float* q_rows_ = nullptr;
+  PartialRows segment_;
+  std::array<PartialRows, 8> stripes_;
+  Block block_;
+};
+
+// Cuts the batch into blocks, the longest work of every sequence first.
+std::vector<Block> make_blocks(const Tensor& q, const KvCache& cache, const BatchMeta& batch, int rows_per_block) {
+  std::vector<Block> blocks;
+  const int n_kv = static_cast<int>(cache.k.dim(1)), group = static_cast<int>(q.dim(1)) / n_kv;
+  const int heads = std::min(group, rows_per_block), tokens = std::max(1, rows_per_block / heads);
+  for (int s = 0; s < batch.n_seqs; ++s) {
+    const int begin = batch.q_start.as<int32_t>()[s], end = batch.q_start.as<int32_t>()[s + 1];
+    for (int t = begin + (end - begin - 1) / tokens * tokens; t >= begin && begin < end; t -= tokens) {
+      const int n = std::min(tokens, end - t);
+      const int64_t keys = batch.shard.local_length(batch.positions.as<int32_t>()[t + n - 1] + 1);
+      for (int h = 0; h < n_kv; ++h) {
+        for (int g = 0; g < group; g += heads) {
+          blocks.push_back({s, h, h * group + g, std::min(heads, group - g), t, n, keys});
+        }
+      }
+    }
+  }
+  return blocks;
+}
+
+}  // namespace
+
+void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                           const BatchMeta& batch) {
+  const int dk = static_cast<int>(q.dim(2)), dv = static_cast<int>(y.dim(2));
+  const int ranks = batch.shard.n_ranks;
+  BRAID_CHECK(spec.n_stripes == 1 || (spec.n_stripes == 8 && 8 % ranks == 0), "{} stripes on {} ranks", spec.n_stripes,
+              ranks);
+  BRAID_CHECK(cache.k.dtype == cache.v.dtype && q.dim(1) % cache.k.dim(1) == 0);
+  const int n_stripes = spec.n_stripes == 1 ? 1 : spec.n_stripes / ranks;
+  const int64_t per_row = dk + (n_stripes + 1) * BlockAttention::padded(dv, kernels_.lanes);
+  const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMaxBlockRows));
+  const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
+
+  const HostMemory::Temporary temporary(memory_);
+  const int64_t worker_floats = BlockAttention::worker_floats(kernels_, dk, dv, n_stripes);
+  const Tensor memory = scratch(DType::kF32, {workers_.size(), worker_floats});
+  auto attention_of = [&](int worker) {
+    return BlockAttention(kernels_, q, cache, spec, batch, dv, memory.row<float>(worker));
+  };
+  auto write = [&](const Block& b, const PartialRows& sums) {
+    void* out[kMaxBlockRows];
+    float* out_lse[kMaxBlockRows];
+    for (int r = 0; r < b.rows(); ++r) {
+      const int64_t t = b.first_token + r / b.n_heads, n = b.first_head + r % b.n_heads;
+      out[r] = static_cast<char*>(y.data) + (t * y.stride[0] + n * y.stride[1]) * size_of(y.dtype);
+      out_lse[r] = lse ? lse.row<float>(t) + n : nullptr;
+    }
+    kernels_.attention_finish(sums, b.rows(), dv, cache.scale, out, y.dtype, lse ? out_lse : nullptr);
+  };
+  double nanoseconds = 0.0;
+  for (const Block& b : blocks) {
+    nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;
+  }
+  const auto n_blocks = static_cast<int64_t>(blocks.size());
+  if (workers_.size() == 1 || n_blocks >= 4 * workers_.size()) {
+    workers_.run(n_blocks, nanoseconds, [&](int64_t i, int worker) {
+      BlockAttention a = attention_of(worker);
+      a.begin(blocks[static_cast<size_t>(i)]);
+      write(blocks[static_cast<size_t>(i)], a.whole());
+    });
+    return;
+  }
+
+  // Few blocks: their segments are the tasks, and the blocks are put together afterwards.
+  struct Part {
+    const Block* block;
+    int stripe;
+    int64_t segment;
+  };
+  std::vector<Part> parts;
+  std::vector<PartialRows> sums;
+  BlockAttention mine = attention_of(0);
+  for (const Block& b : blocks) {
+    mine.begin(b);
+    for (int s = 0; s < n_stripes; ++s) {
+      for (int64_t i = 0; i < mine.n_segments(s); ++i) {
+        const int64_t floats = BlockAttention::partial_floats(kernels_, dv, b.rows());
+        sums.push_back(mine.partial(scratch(DType::kF32, {floats}).as<float>(), b.rows()));
+        parts.push_back({&b, s, i});
+      }
+    }
+  }
+  workers_.run(static_cast<int64_t>(parts.size()), nanoseconds, [&](int64_t i, int worker) {
+    const Part& part = parts[static_cast<size_t>(i)];
+    BlockAttention a = attention_of(worker);
+    a.begin(*part.block);
+    a.segment(part.stripe, part.segment, sums[static_cast<size_t>(i)]);
+  });
+  const PartialRows* next = sums.data();
+  for (const Block& b : blocks) {
+    mine.begin(b);
+    write(b, mine.whole_of(next));
+    for (int s = 0; s < n_stripes; ++s) next += mine.n_segments(s);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,115 @@
+// Choice of level, and weights.
+#include "ops/cpu/cpu_backend.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+std::vector<const Kernels*> supported_levels() {
+  std::vector<const Kernels*> levels;
+  if (__builtin_cpu_supports("x86-64-v2")) levels.push_back(&cpu_v2::kernels());
+  if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(&cpu_v3::kernels());
+  if (__builtin_cpu_supports("x86-64-v4")) {
+    levels.push_back(&cpu_v4::kernels());
+    if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&cpu_v4_bf16::kernels());
+  }
+  return levels;
+}
+
+const Kernels& choose_level(const std::string& wanted) {
+  const std::vector<const Kernels*> levels = supported_levels();
+  if (levels.empty()) throw Error("this processor lacks x86-64-v2 (SSE4.2), the least that the cpu backend runs on");
+  if (wanted.empty()) return *levels.back();
+  for (const Kernels* k : levels) {
+    if (wanted == k->level) return *k;
+  }
+  throw Error("cpu level {} is not one that this machine runs; the best here is {}", wanted, levels.back()->level);
+}
+
+template <typename T>
+void pack(const PanelLayout& layout, Tensor to, int64_t offset, const Tensor& w) {
+  BRAID_CHECK(w.dtype == layout.stored, "weights are {}, the packed form {}", name_of(w.dtype), name_of(layout.stored));
+  pack_panels(to.as<T>() + offset, layout, [&](int64_t c) { return w.row<T>(c); });
+}
+void pack_rows(const PanelLayout& layout, Tensor to, int64_t offset, const Tensor& w) {
+  layout.stored == DType::kBF16 ? pack<BFloat16>(layout, to, offset, w) : pack<float>(layout, to, offset, w);
+}
+
+}  // namespace
+
+std::vector<std::string> cpu_levels() {
+  std::vector<std::string> names;
+  for (const Kernels* k : supported_levels()) names.emplace_back(k->level);
+  return names;
+}
+
+CpuBackend::CpuBackend(const CpuOptions& options)
+    : kernels_(choose_level(options.level)), workers_(options.n_threads), name_(std::string("cpu ") + kernels_.level) {}
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<CpuBackend>(options); }
+
+PanelLayout CpuBackend::layout(int64_t n, int64_t k, int k_slices, DType stored) const {
+  BRAID_CHECK(stored == DType::kF32 || stored == DType::kBF16, "weights in {}", name_of(stored));
+  BRAID_CHECK(1 <= k_slices && k_slices <= kMaxSlices && k % k_slices == 0, "K {} in {} slices", k, k_slices);
+  return {n, k, k_slices, stored, kernels_.panel, kernels_.lanes};
+}
+
+// Vectors of gate and up columns alternate, so that a tile holds both halves of what it multiplies.
+PanelLayout CpuBackend::gate_up_layout(const ExpertWeights& e) const {
+  const int64_t padded = (e.ffn + kernels_.lanes - 1) / kernels_.lanes * kernels_.lanes;
+  return layout(2 * padded, e.hidden, 1, e.stored);
+}
+PanelLayout CpuBackend::down_layout(const ExpertWeights& e) const {
+  return layout(e.hidden, e.ffn, e.k_slices, e.stored);
+}
+
+LinearWeight CpuBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
+  const PanelLayout l = layout(w.dim(0), w.dim(1), k_slices, w.dtype);
+  LinearWeight packed{l.n, l.k, k_slices, w.dtype, alloc(MemoryKind::kWeights, w.dtype, {l.size()}), {}};
+  pack_rows(l, packed.packed, 0, w);
+  if (bias) {
+    packed.bias = alloc(MemoryKind::kWeights, DType::kF32, {l.n});
+    std::memcpy(packed.bias.data, bias.as<float>(), static_cast<size_t>(l.n) * sizeof(float));
+  }
+  return packed;
+}
+
+HeadWeight CpuBackend::pack_heads(Tensor w) {
+  const PanelLayout l = layout(w.dim(1), w.dim(2), 1, w.dtype);
+  HeadWeight packed{w.dim(0), l.n, l.k, w.dtype, alloc(MemoryKind::kWeights, w.dtype, {w.dim(0), l.size()})};
+  for (int64_t h = 0; h < w.dim(0); ++h) {
+    Tensor head = w.rows(h, h + 1);
+    head.rank = 2;
+    head.shape = {l.n, l.k};
+    head.stride = {w.stride[1], 1};
+    pack_rows(l, packed.packed, h * l.size(), head);
+  }
+  return packed;
+}
+
+ExpertWeights CpuBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
+  ExpertWeights e{first, count, hidden, ffn, k_slices, stored, {}, {}};
+  e.gate_up = alloc(MemoryKind::kWeights, stored, {count, gate_up_layout(e).size()});
+  e.down = alloc(MemoryKind::kWeights, stored, {count, down_layout(e).size()});
+  return e;
+}
+
+void CpuBackend::pack_expert(ExpertWeights& e, int expert, Tensor gate, Tensor up, Tensor down) {
+  BRAID_CHECK(e.first <= expert && expert < e.first + e.count);
+  const int64_t i = expert - e.first;
+  const int64_t lanes = kernels_.lanes;
+  const PanelLayout l = gate_up_layout(e);
+  auto pack_gate_up = [&]<typename T>(T* to) {
+    pack_panels(to + i * l.size(), l, [&](int64_t c) -> const T* {
+      const int64_t row = c / (2 * lanes) * lanes + c % lanes;
+      return row < e.ffn ? (c / lanes % 2 ? up : gate).template row<T>(row) : nullptr;
+    });
+  };
+  e.stored == DType::kBF16 ? pack_gate_up(e.gate_up.as<BFloat16>()) : pack_gate_up(e.gate_up.as<float>());
+  pack_rows(down_layout(e), e.down, i * down_layout(e).size(), down);
+}
+
+}  // namespace braid

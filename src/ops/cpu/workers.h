@@ -1,0 +1,58 @@
+// The threads of one CPU rank. run() hands tasks out one by one, so that a slow or descheduled thread delays at most the
+// task it holds; the caller works too and waits only for tasks that somebody has begun. Workers spin for some
+// microseconds after a job, since the next one usually follows at once, then sleep: ranks may outnumber cores. With one
+// thread nothing is started and run() is a loop. Owned by one backend; run() is called by its thread only.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace braid {
+
+class Workers {
+ public:
+  explicit Workers(int n_threads);  // the caller included
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int size() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // f(task, worker) for every task in [0, n_tasks), worker in [0, size()). `nanoseconds` is a guess of the whole job's
+  // length: what is shorter than waking somebody is done here. f must not throw.
+  template <typename F>
+  void run(int64_t n_tasks, double nanoseconds, const F& f) {
+    if (n_tasks == 1 || threads_.empty() || nanoseconds < kWorthSharing) {
+      for (int64_t i = 0; i < n_tasks; ++i) f(i, 0);
+      return;
+    }
+    run_shared(n_tasks, [](const void* context, int64_t task, int worker) {
+      (*static_cast<const F*>(context))(task, worker);
+    }, &f);
+  }
+
+ private:
+  using Job = void (*)(const void* context, int64_t task, int worker);
+  static constexpr double kWorthSharing = 8000.0;
+
+  void run_shared(int64_t n_tasks, Job, const void* context);
+  void serve(int worker);
+  void work(int worker);
+
+  // The ticket is (job number << 32 | next task). A task is claimed by raising it with compare-and-swap, which fails when
+  // the job has changed since the other fields were read.
+  alignas(64) std::atomic<uint64_t> ticket_{kClosed};
+  std::atomic<uint32_t> n_tasks_{0};
+  std::atomic<Job> job_{nullptr};
+  std::atomic<const void*> context_{nullptr};
+  alignas(64) std::atomic<uint32_t> n_done_{0};
+  alignas(64) std::atomic<uint32_t> job_number_{0};  // workers sleep on it
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+
+  static constexpr uint64_t kClosed = 0xffffffffu;
+};
+
+}  // namespace braid
