@@ -11,15 +11,22 @@
 namespace braid {
 namespace {
 
-// Mean 0, standard deviation 1, within +-3.5.
-float draw(uint64_t key, int64_t index) {
-  uint64_t x = key + 0x9e3779b97f4a7c15u * static_cast<uint64_t>(index);  // splitmix64
+uint64_t splitmix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  x ^= x >> 31;
-  const int sum = static_cast<int>((x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) + (x >> 48));
-  constexpr float kDeviation = 37837.227f;  // of the sum: 65536 / sqrt(3)
-  return static_cast<float>(sum - 2 * 65535) / kDeviation;
+  return x ^ (x >> 31);
+}
+
+// Calls f(i, x) for the n elements from `first` on; x is uniform, with mean 0 and standard deviation 1.
+template <typename F>
+void draw(uint64_t key, int64_t first, int64_t n, F&& f) {
+  constexpr float kStep = 3.4641016f / 65536.0f;  // sqrt(12) is the width of a uniform distribution of deviation 1
+  uint64_t bits = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t index = static_cast<uint64_t>(first + i);
+    if (i == 0 || index % 4 == 0) bits = splitmix(key + 0x9e3779b97f4a7c15u * (index / 4));
+    f(i, (static_cast<float>(bits >> (16 * (index % 4)) & 0xffff) - 32767.5f) * kStep);
+  }
 }
 
 class DummySource : public WeightSource {
@@ -37,14 +44,14 @@ class DummySource : public WeightSource {
     const float mean = norm ? 1.0f : 0.0f;
     const float deviation = matrix ? 1.0f / std::sqrt(static_cast<float>(shape.back())) : 0.02f;
     walk.rows([&](int64_t first, int64_t to) {
-      for (int64_t i = 0; i < walk.row_size(); ++i) {
-        const float value = as_stored(mean + deviation * draw(key, first + i));
+      draw(key, first, walk.row_size(), [&](int64_t i, float x) {
+        const float value = as_stored(mean + deviation * x);
         if (part.out.dtype == DType::kF32) {
           part.out.as<float>()[to + i] = value;
         } else {
           store(part.out.as<BFloat16>() + to + i, value);
         }
-      }
+      });
     });
     return 0;  // no file
   }

@@ -21,6 +21,7 @@ SliceWalk::SliceWalk(const std::string& name, const Shape& shape, const Part& pa
     BRAID_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= shape[d], "{}: range [{}, {}) of {}", name, r.begin, r.end,
                 shape[d]);
     extents_[d] = r.size();
+    while (left >= 0 && out.dim(left) == 1 && r.size() != 1) --left;
     if (left >= 0 && out.dim(left) == r.size()) {
       out_strides_[d] = out.stride_of(left--);
     } else {
@@ -28,6 +29,7 @@ SliceWalk::SliceWalk(const std::string& name, const Shape& shape, const Part& pa
     }
   }
   for (; left >= 0; --left) BRAID_CHECK(out.dim(left) == 1, "{}: the output has more elements than the slice", name);
+  BRAID_CHECK(extents_.back() <= 1 || out_strides_.back() == 1, "{}: rows of the output are not contiguous", name);
 }
 
 int64_t SliceWalk::n_elements() const {
