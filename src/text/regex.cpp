@@ -3,6 +3,9 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/error.h"
 #include "text/utf8.h"
 
@@ -27,8 +30,6 @@ struct MatchScratch {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(64 * 1024, 16 * 1024 * 1024, nullptr);
   MatchScratch() {
     pcre2_jit_stack_assign(context, nullptr, stack);
-    // Ordinary patterns need a handful of steps per match; a pattern that backtracks without end must come back.
-    pcre2_set_match_limit(context, 2'000'000);
     pcre2_set_heap_limit(context, 64 * 1024);
   }
   ~MatchScratch() {
@@ -92,6 +93,10 @@ Regex::Regex(const std::string& pcre_pattern, const std::string& shown_as) {
 std::optional<std::pair<size_t, size_t>> Regex::find(std::string_view text, size_t from) const {
   MatchScratch& s = scratch();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  // A pattern may look back over the whole text a few times (blanks without a newline at their end); one that
+  // backtracks without end must come back.
+  constexpr size_t kSteps = 1'000'000, kStepsPerByte = 16;
+  pcre2_set_match_limit(s.context, static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text.size(), 1u << 31)));
   // A group count above the one pair of offsets is no failure: the whole match is all that is asked for.
   const int rc = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), from, 0, s.data, s.context)
                             : pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, s.data, s.context);
