@@ -99,9 +99,8 @@ void refuse_undefined(const Value& a, const Value& b) {
   if (b.is_undefined()) fail_undefined(b);
 }
 
-int64_t in_range(bool overflow, int64_t value) {
+void refuse(bool overflow) {
   if (overflow) throw Error("an integer beyond 64 bits");
-  return value;
 }
 
 Value integer_power(int64_t base, int64_t exponent) {
@@ -115,14 +114,16 @@ Value integer_power(int64_t base, int64_t exponent) {
     if (exponent & 1) overflow |= __builtin_mul_overflow(result, base, &result);
     if (exponent > 1) overflow |= __builtin_mul_overflow(base, base, &base);
   }
-  return in_range(overflow, result);
+  refuse(overflow);
+  return result;
 }
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) throw Error("division by zero");
   if (b == -1) {
     int64_t negated = 0;
-    return in_range(__builtin_sub_overflow(int64_t{0}, a, &negated), negated);
+    refuse(__builtin_sub_overflow(int64_t{0}, a, &negated));
+    return negated;
   }
   const int64_t quotient = a / b;
   return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
@@ -131,9 +132,9 @@ int64_t floor_divide(int64_t a, int64_t b) {
 Value integer_arithmetic(Op op, int64_t a, int64_t b) {
   int64_t r = 0;
   switch (op) {
-    case Op::kAdd: return in_range(__builtin_add_overflow(a, b, &r), r);
-    case Op::kSub: return in_range(__builtin_sub_overflow(a, b, &r), r);
-    case Op::kMul: return in_range(__builtin_mul_overflow(a, b, &r), r);
+    case Op::kAdd: refuse(__builtin_add_overflow(a, b, &r)); return r;
+    case Op::kSub: refuse(__builtin_sub_overflow(a, b, &r)); return r;
+    case Op::kMul: refuse(__builtin_mul_overflow(a, b, &r)); return r;
     case Op::kDiv:
       if (b == 0) throw Error("division by zero");
       return static_cast<double>(a) / static_cast<double>(b);
