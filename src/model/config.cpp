@@ -123,7 +123,7 @@ Json parse_overrides(const std::string& overrides) {
 // --- parts of a model
 // -------------------------------------------------------------------------------------------------
 
-DType read_dtype(const ConfigReader& r) {
+DType read_dtype(const ModelConfigReader& r) {
   // Absent means float32, as in transformers.
   const std::string name = r.text({"dtype", "torch_dtype"}, "float32");
   if (name == "float32") return DType::kF32;
@@ -132,7 +132,7 @@ DType read_dtype(const ConfigReader& r) {
   r.fail(r.has({"dtype"}) ? "dtype" : "torch_dtype", name, "float32, bfloat16 or float16");
 }
 
-void read_yarn(RopeConfig& rope, const ConfigReader& r) {
+void read_yarn(RopeConfig& rope, const ModelConfigReader& r) {
   rope.beta_fast = r.positive({"beta_fast"}, 32.0);
   rope.beta_slow = r.positive({"beta_slow"}, 1.0);
   rope.truncate = r.boolean({"truncate"}, true);
@@ -141,14 +141,14 @@ void read_yarn(RopeConfig& rope, const ConfigReader& r) {
   if (r.has({"attention_factor"})) rope.attention_factor = r.positive({"attention_factor"});
 }
 
-void read_llama3(RopeConfig& rope, const ConfigReader& r) {
+void read_llama3(RopeConfig& rope, const ModelConfigReader& r) {
   rope.low_freq_factor = r.positive({"low_freq_factor"});
   rope.high_freq_factor = r.positive({"high_freq_factor"});
   if (rope.high_freq_factor <= rope.low_freq_factor)
     r.fail("high_freq_factor", rope.high_freq_factor, fmt::format("above low_freq_factor {}", rope.low_freq_factor));
 }
 
-void read_rope_scaling(RopeConfig& rope, const ConfigReader& r, int64_t max_position) {
+void read_rope_scaling(RopeConfig& rope, const ModelConfigReader& r, int64_t max_position) {
   const std::string type = r.text({"rope_type", "type"}, "default");
   if (type == "default") return;
   if (type == "linear") {
@@ -166,7 +166,7 @@ void read_rope_scaling(RopeConfig& rope, const ConfigReader& r, int64_t max_posi
   if (rope.kind == RopeKind::kLlama3) read_llama3(rope, r);
 }
 
-RopeConfig read_rope(const ConfigReader& r, int64_t dim, RopeLayout layout, int64_t max_position) {
+RopeConfig read_rope(const ModelConfigReader& r, int64_t dim, RopeLayout layout, int64_t max_position) {
   if (dim % 2 != 0) throw Error("{}: {} rotary lanes per head; the number must be even", r.file(), dim);
   RopeConfig rope;
   rope.dim = static_cast<int>(dim);
@@ -176,7 +176,7 @@ RopeConfig read_rope(const ConfigReader& r, int64_t dim, RopeLayout layout, int6
   const double outer_theta = r.positive({"rope_theta"}, 10000.0);
   rope.theta = outer_theta;
   if (r.has({key})) {
-    const ConfigReader nested = r.nested(key);
+    const ModelConfigReader nested = r.nested(key);
     rope.theta = nested.positive({"rope_theta"}, outer_theta);
     if (nested.has({"full_attention"}))
       throw Error("{}: '{}' differs by kind of layer; only one for all is supported", r.file(), key);
@@ -188,7 +188,7 @@ RopeConfig read_rope(const ConfigReader& r, int64_t dim, RopeLayout layout, int6
   return rope;
 }
 
-void read_attention(ModelConfig& c, const ConfigReader& r) {
+void read_attention(ModelConfig& c, const ModelConfigReader& r) {
   c.n_heads = static_cast<int>(r.size({"num_attention_heads"}));
   c.n_kv_heads = static_cast<int>(r.size({"num_key_value_heads"}, c.n_heads));
   if (c.n_heads % c.n_kv_heads != 0)
@@ -204,7 +204,7 @@ void read_attention(ModelConfig& c, const ConfigReader& r) {
   c.rope = read_rope(r, c.head_dim, RopeLayout::kHalfSplit, c.max_position);
 }
 
-void read_mla(ModelConfig& c, const ConfigReader& r) {
+void read_mla(ModelConfig& c, const ModelConfigReader& r) {
   c.n_heads = c.n_kv_heads = static_cast<int>(r.size({"num_attention_heads"}));
   MlaConfig mla;
   if (!r.present({"q_lora_rank"})) throw Error("{}: 'q_lora_rank' is missing (null: q has no low rank form)", c.file);
@@ -221,7 +221,7 @@ void read_mla(ModelConfig& c, const ConfigReader& r) {
 }
 
 // Which layers have an indexer of their own: the list, else the pattern, else the formula.
-std::vector<bool> full_index_layers(const ModelConfig& c, const ConfigReader& r) {
+std::vector<bool> full_index_layers(const ModelConfig& c, const ModelConfigReader& r) {
   const size_t n = static_cast<size_t>(c.n_layers);
   std::vector<bool> full(n, true);
   std::vector<std::string> kinds = r.texts({"indexer_types"});
@@ -244,7 +244,7 @@ std::vector<bool> full_index_layers(const ModelConfig& c, const ConfigReader& r)
   return full;
 }
 
-void read_indexer(ModelConfig& c, const ConfigReader& r) {
+void read_indexer(ModelConfig& c, const ModelConfigReader& r) {
   IndexerConfig indexer;
   indexer.n_heads = r.size({"index_n_heads"});
   indexer.head_dim = r.size({"index_head_dim"});
@@ -256,7 +256,7 @@ void read_indexer(ModelConfig& c, const ConfigReader& r) {
 // --- mixtures
 // ---------------------------------------------------------------------------------------------------------
 
-void require_text(const ConfigReader& r, const char* key, std::initializer_list<const char*> allowed) {
+void require_text(const ModelConfigReader& r, const char* key, std::initializer_list<const char*> allowed) {
   if (!r.has({key})) return;  // re-exported files leave out what the family fixes
   const std::string value = r.text({key});
   for (const char* a : allowed)
@@ -264,14 +264,14 @@ void require_text(const ConfigReader& r, const char* key, std::initializer_list<
   r.fail(key, value, fmt::format("{}", fmt::join(allowed, " or ")));
 }
 
-void read_experts(ModelConfig& c, const ConfigReader& r) {
+void read_experts(ModelConfig& c, const ModelConfigReader& r) {
   c.moe.n_experts = r.size({"num_experts", "num_local_experts", "n_routed_experts"});
   c.moe.intermediate = r.size({"moe_intermediate_size"});
   const int64_t n = c.moe.n_experts;
   c.moe.router.top_k = static_cast<int>(r.integer({"num_experts_per_tok", "num_experts_per_token"}, 1, n));
 }
 
-void read_groups(ModelConfig& c, const ConfigReader& r, GroupScore score) {
+void read_groups(ModelConfig& c, const ModelConfigReader& r, GroupScore score) {
   RouterSpec& router = c.moe.router;
   router.n_groups = static_cast<int>(r.size({"n_group"}));
   router.top_groups = static_cast<int>(r.integer({"topk_group"}, 1, router.n_groups));
@@ -288,7 +288,7 @@ void read_groups(ModelConfig& c, const ConfigReader& r, GroupScore score) {
   router.group_score = score;
 }
 
-void read_deepseek_router(ModelConfig& c, const ConfigReader& r) {
+void read_deepseek_router(ModelConfig& c, const ModelConfigReader& r) {
   RouterSpec& router = c.moe.router;
   router.scale = static_cast<float>(r.positive({"routed_scaling_factor"}));
   if (c.architecture == Architecture::kDeepseekV2) {
@@ -311,7 +311,7 @@ void read_deepseek_router(ModelConfig& c, const ConfigReader& r) {
 
 // mlp_layer_types names each layer and beats the formulas. Drafting layers follow the formula of the layers before
 // them.
-void read_moe_layers(ModelConfig& c, const ConfigReader& r) {
+void read_moe_layers(ModelConfig& c, const ModelConfigReader& r) {
   const size_t n = static_cast<size_t>(c.n_layers), all = n + static_cast<size_t>(c.n_mtp_layers);
   c.moe_layer.assign(all, false);
   if (c.moe.n_experts == 0) return;
@@ -340,9 +340,9 @@ void read_moe_layers(ModelConfig& c, const ConfigReader& r) {
 // --- the whole
 // --------------------------------------------------------------------------------------------------------
 
-void read_quantisation(ModelConfig& c, const ConfigReader& r) {
+void read_quantisation(ModelConfig& c, const ModelConfigReader& r) {
   if (!r.has({"quantization_config"})) return;
-  const ConfigReader q = r.nested("quantization_config");
+  const ModelConfigReader q = r.nested("quantization_config");
   if (const std::string method = q.text({"quant_method"}); method != "fp8")
     q.fail("quant_method", method, "fp8 (e4m3 with weight_block_size)");
   require_text(q, "fmt", {"e4m3"});
@@ -353,12 +353,12 @@ void read_quantisation(ModelConfig& c, const ConfigReader& r) {
   c.fp8_block_columns = block[1];
 }
 
-void read_token_ids(ModelConfig& c, const ConfigReader& r) {
+void read_token_ids(ModelConfig& c, const ModelConfigReader& r) {
   for (const int64_t id : r.integers({"eos_token_id"}, 0, kMaxTokens)) c.eos_ids.push_back(static_cast<int32_t>(id));
   if (r.has({"bos_token_id"})) c.bos_id = static_cast<int32_t>(r.integer({"bos_token_id"}, 0, kMaxTokens));
 }
 
-void read_common(ModelConfig& c, const ConfigReader& r) {
+void read_common(ModelConfig& c, const ModelConfigReader& r) {
   c.dtype = read_dtype(r);
   c.vocab = r.integer({"vocab_size"}, 1, int64_t{1} << 24);
   c.hidden = r.size({"hidden_size"});
@@ -375,7 +375,7 @@ void read_common(ModelConfig& c, const ConfigReader& r) {
   read_quantisation(c, r);
 }
 
-ModelConfig parse(const ConfigReader& r) {
+ModelConfig parse(const ModelConfigReader& r) {
   ModelConfig c;
   c.file = r.file();
   c.model_type = r.text({"model_type"});
@@ -424,7 +424,7 @@ ModelConfig load_model_config(const std::string& path, const std::string& overri
   Json config = read_json_file(file);
   if (!config.is_object()) throw Error("{} must hold a JSON object, not {}", file, config.type_name());
   if (!overrides.empty()) apply_overrides(config, parse_overrides(overrides));
-  return parse(ConfigReader(config, file));
+  return parse(ModelConfigReader(config, file));
 }
 
 void check_supported(const ModelConfig& c) {
@@ -440,7 +440,7 @@ GenerationConfig load_generation_config(const std::string& path, const ModelConf
   if (!std::filesystem::exists(file)) return g;
   const Json json = read_json_file(file);
   if (!json.is_object()) throw Error("{} must hold a JSON object, not {}", file, json.type_name());
-  const ConfigReader r(json, file);
+  const ModelConfigReader r(json, file);
   if (r.has({"eos_token_id"})) {
     g.eos_ids.clear();
     for (const int64_t id : r.integers({"eos_token_id"}, 0, kMaxTokens)) g.eos_ids.push_back(static_cast<int32_t>(id));

@@ -1,4 +1,4 @@
-// ConfigReader: look-ups, and the sentences for what is wrong.
+// ModelConfigReader: look-ups, and the sentences for what is wrong.
 #include "model/config_reader.h"
 
 #include <fmt/ranges.h>
@@ -9,13 +9,13 @@
 
 namespace braid {
 
-void ConfigReader::fail(const std::string& key, const Json& value, const std::string& rule) const {
+void ModelConfigReader::fail(const std::string& key, const Json& value, const std::string& rule) const {
   std::string shown = to_string(value);
   if (shown.size() > 80) shown = shown.substr(0, 77) + "...";
   throw Error("{}: '{}{}' is {}; it must be {}", file_, prefix_, key, shown, rule);
 }
 
-std::optional<ConfigReader::Found> ConfigReader::find(Keys keys) const {
+std::optional<ModelConfigReader::Found> ModelConfigReader::find(Keys keys) const {
   std::optional<Found> found;
   for (const char* key : keys) {
     const auto it = object_->find(key);
@@ -28,14 +28,14 @@ std::optional<ConfigReader::Found> ConfigReader::find(Keys keys) const {
   return found;
 }
 
-ConfigReader::Found ConfigReader::require(Keys keys) const {
+ModelConfigReader::Found ModelConfigReader::require(Keys keys) const {
   if (const auto found = find(keys)) return *found;
   throw Error("{}: '{}{}' is missing", file_, prefix_, fmt::join(keys, "' or '"));
 }
 
-bool ConfigReader::has(Keys keys) const { return find(keys).has_value(); }
+bool ModelConfigReader::has(Keys keys) const { return find(keys).has_value(); }
 
-bool ConfigReader::present(Keys keys) const {
+bool ModelConfigReader::present(Keys keys) const {
   for (const char* key : keys)
     if (object_->contains(key)) return true;
   return false;
@@ -52,7 +52,7 @@ bool is_integer_in(const Json& value, int64_t least, int64_t most) {
 
 }  // namespace
 
-int64_t ConfigReader::integer(Keys keys, int64_t least, int64_t most, std::optional<int64_t> otherwise) const {
+int64_t ModelConfigReader::integer(Keys keys, int64_t least, int64_t most, std::optional<int64_t> otherwise) const {
   if (otherwise && !has(keys)) return *otherwise;
   const Found found = require(keys);
   if (!is_integer_in(*found.value, least, most))
@@ -60,7 +60,7 @@ int64_t ConfigReader::integer(Keys keys, int64_t least, int64_t most, std::optio
   return found.value->get<int64_t>();
 }
 
-double ConfigReader::number(Keys keys, std::optional<double> otherwise) const {
+double ModelConfigReader::number(Keys keys, std::optional<double> otherwise) const {
   if (otherwise && !has(keys)) return *otherwise;
   const Found found = require(keys);
   if (!found.value->is_number() || !std::isfinite(found.value->get<double>()))
@@ -68,27 +68,27 @@ double ConfigReader::number(Keys keys, std::optional<double> otherwise) const {
   return found.value->get<double>();
 }
 
-double ConfigReader::positive(Keys keys, std::optional<double> otherwise) const {
+double ModelConfigReader::positive(Keys keys, std::optional<double> otherwise) const {
   const double value = number(keys, otherwise);
   if (value <= 0.0) fail(require(keys).key, *require(keys).value, "a number above 0");
   return value;
 }
 
-bool ConfigReader::boolean(Keys keys, bool otherwise) const {
+bool ModelConfigReader::boolean(Keys keys, bool otherwise) const {
   const auto found = find(keys);
   if (!found) return otherwise;
   if (!found->value->is_boolean()) fail(found->key, *found->value, "true or false");
   return found->value->get<bool>();
 }
 
-std::string ConfigReader::text(Keys keys, std::optional<std::string> otherwise) const {
+std::string ModelConfigReader::text(Keys keys, std::optional<std::string> otherwise) const {
   if (otherwise && !has(keys)) return *otherwise;
   const Found found = require(keys);
   if (!found.value->is_string()) fail(found.key, *found.value, "a string");
   return found.value->get<std::string>();
 }
 
-std::vector<std::string> ConfigReader::texts(Keys keys) const {
+std::vector<std::string> ModelConfigReader::texts(Keys keys) const {
   const auto found = find(keys);
   if (!found) return {};
   std::vector<std::string> result;
@@ -100,7 +100,7 @@ std::vector<std::string> ConfigReader::texts(Keys keys) const {
   return result;
 }
 
-std::vector<int64_t> ConfigReader::integers(Keys keys, int64_t least, int64_t most) const {
+std::vector<int64_t> ModelConfigReader::integers(Keys keys, int64_t least, int64_t most) const {
   const auto found = find(keys);
   if (!found) return {};
   const Json list = found->value->is_array() ? *found->value : Json::array({*found->value});
@@ -113,10 +113,10 @@ std::vector<int64_t> ConfigReader::integers(Keys keys, int64_t least, int64_t mo
   return result;
 }
 
-ConfigReader ConfigReader::nested(const char* key) const {
+ModelConfigReader ModelConfigReader::nested(const char* key) const {
   const Found found = require({key});
   if (!found.value->is_object()) fail(key, *found.value, "an object");
-  return ConfigReader(*found.value, file_, prefix_ + key + ".");
+  return ModelConfigReader(*found.value, file_, prefix_ + key + ".");
 }
 
 }  // namespace braid

@@ -17,10 +17,10 @@ using Keys = std::initializer_list<const char*>;
 // Largest accepted size of anything; keeps products of three sizes inside 64 bits.
 inline constexpr int64_t kMaxConfigSize = int64_t{1} << 20;
 
-class ConfigReader {
+class ModelConfigReader {
  public:
   // `prefix` is written before keys in messages ("rope_scaling." for a nested object).
-  ConfigReader(const Json& object, std::string file, std::string prefix = "")
+  ModelConfigReader(const Json& object, std::string file, std::string prefix = "")
       : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)) {}
 
   bool has(Keys) const;      // present, and not null
@@ -37,7 +37,7 @@ class ConfigReader {
   std::string text(Keys, std::optional<std::string> otherwise = {}) const;
   std::vector<std::string> texts(Keys) const;                              // empty when absent
   std::vector<int64_t> integers(Keys, int64_t least, int64_t most) const;  // one integer or a list of them
-  ConfigReader nested(const char* key) const;
+  ModelConfigReader nested(const char* key) const;
 
   [[noreturn]] void fail(const std::string& key, const Json& value, const std::string& rule) const;
   const std::string& file() const { return file_; }

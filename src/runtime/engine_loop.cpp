@@ -156,7 +156,7 @@ SamplingRow EngineLoop::sampling_row(const SequenceView& v, const PlannedSequenc
   return row;
 }
 
-void EngineLoop::deliver(std::vector<Delta>&& deltas) {
+void EngineLoop::deliver(std::vector<Delta>& deltas) {
   for (Delta& d : deltas) {
     const auto it = sinks_.find(d.id.value);
     if (it == sinks_.end()) continue;

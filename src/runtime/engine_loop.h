@@ -57,7 +57,7 @@ class EngineLoop final : public Engine {
   void step();
   void fail(const std::string& reason);
   SamplingRow sampling_row(const SequenceView&, const PlannedSequence&) const;
-  void deliver(std::vector<Delta>&& deltas);
+  void deliver(std::vector<Delta>& deltas);
   void end_all(FinishReason, const std::string& message);
   void publish_stats();
 

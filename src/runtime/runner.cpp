@@ -9,7 +9,9 @@ namespace {
 
 std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
   if (setup.config.device == "reference") return make_reference_backend();
-  return make_cpu_backend({.n_threads = setup.threads});
+  CpuOptions options;
+  options.n_threads = setup.threads;
+  return make_cpu_backend(options);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-std::vector<DecoderLayer> load_layers(const LoadContext& context, const Decoder::MakeLayer& make_layer) {
+std::vector<DecoderLayer> load_layers(const LoadContext& context, const DecoderModel::MakeLayer& make_layer) {
   std::vector<DecoderLayer> layers;
   const Scope root = Scope(context) / "model" / "layers";
   for (int i = 0; i < context.config.n_layers; ++i) layers.push_back(make_layer(root / i, i));
@@ -19,14 +19,14 @@ LmHead load_head(const LoadContext& context, const Scope::HostWeight& embedding)
 
 }  // namespace
 
-Decoder::Decoder(const LoadContext& context, const MakeLayer& make_layer)
-    : Decoder(context, make_layer, (Scope(context) / "model" / "embed_tokens").vocabulary_weight(Role::kEmbed)) {}
+DecoderModel::DecoderModel(const LoadContext& context, const MakeLayer& make_layer)
+    : DecoderModel(context, make_layer, (Scope(context) / "model" / "embed_tokens").vocabulary_weight(Role::kEmbed)) {}
 
-Decoder::Decoder(const LoadContext& context, const MakeLayer& make_layer, const Scope::HostWeight& embedding)
+DecoderModel::DecoderModel(const LoadContext& context, const MakeLayer& make_layer, const Scope::HostWeight& embedding)
     : embedding_(Scope(context), embedding), layers_(load_layers(context, make_layer)),
       norm_(Scope(context) / "model" / "norm", context.config.hidden, context.config.norm_eps), head_(load_head(context, embedding)) {}
 
-Tensor Decoder::forward(const BatchMeta& b, std::span<const KvCache> caches) const {
+Tensor DecoderModel::forward(const BatchMeta& b, std::span<const KvCache> caches) const {
   Tensor residual = embedding_(b);
   Tensor add;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -39,7 +39,7 @@ Tensor Decoder::forward(const BatchMeta& b, std::span<const KvCache> caches) con
   return head_(norm_(residual, add), b);
 }
 
-std::vector<CacheSpec> Decoder::caches() const {
+std::vector<CacheSpec> DecoderModel::caches() const {
   std::vector<CacheSpec> specs;
   for (const DecoderLayer& l : layers_) specs.push_back(l.attention->cache());
   return specs;

@@ -20,15 +20,15 @@ struct DecoderLayer {
   std::variant<GatedMlp, Moe> ffn;
 };
 
-class Decoder final : public Model {
+class DecoderModel final : public Model {
  public:
   using MakeLayer = std::function<DecoderLayer(const Scope&, int layer)>;
-  Decoder(const LoadContext&, const MakeLayer&);
+  DecoderModel(const LoadContext&, const MakeLayer&);
   Tensor forward(const BatchMeta&, std::span<const KvCache>) const override;
   std::vector<CacheSpec> caches() const override;
 
  private:
-  Decoder(const LoadContext&, const MakeLayer&, const Scope::HostWeight& embedding);
+  DecoderModel(const LoadContext&, const MakeLayer&, const Scope::HostWeight& embedding);
 
   Embedding embedding_;
   std::vector<DecoderLayer> layers_;

@@ -8,7 +8,7 @@ namespace braid {
 std::unique_ptr<Model> make_qwen3_moe(const LoadContext& context, int64_t max_positions) {
   const ModelConfig& c = context.config;
   const RopeTable rope = load_rope_table(context, max_positions);
-  return std::make_unique<Decoder>(context, [&](const Scope& s, int layer) {
+  return std::make_unique<DecoderModel>(context, [&](const Scope& s, int layer) {
     using Ffn = std::variant<GatedMlp, Moe>;
     return DecoderLayer{
         .attention_norm = RmsNorm(s / "input_layernorm", c.hidden, c.norm_eps),

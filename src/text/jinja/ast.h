@@ -42,7 +42,7 @@ enum class ExprKind : uint8_t {
 
 enum class Op : uint8_t { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow, kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 
-struct Arguments {
+struct ArgumentExprs {
   std::vector<ExprPtr> positional;
   std::vector<std::pair<std::string, ExprPtr>> named;
   ExprPtr star, double_star;  // *rest and **rest, may be null
@@ -59,7 +59,7 @@ struct Expr {
   std::string name;
   std::vector<ExprPtr> children;
   std::vector<Op> compare;
-  std::unique_ptr<Arguments> arguments;
+  std::unique_ptr<ArgumentExprs> arguments;
 };
 
 struct Parameter {

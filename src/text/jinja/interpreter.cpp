@@ -39,7 +39,7 @@ class Interpreter {
   // A scope for a block; goes back to the pool unless a macro captured it.
   class Nested {
    public:
-    Nested(Interpreter& in, Scope* parent) : in_(in), scope_(in.take_scope(parent)) {}
+    Nested(Interpreter& in, TemplateScope* parent) : in_(in), scope_(in.take_scope(parent)) {}
     ~Nested() {
       if (scope_->captured) return;
       scope_->variables.clear();
@@ -47,18 +47,18 @@ class Interpreter {
     }
     Nested(const Nested&) = delete;
     Nested& operator=(const Nested&) = delete;
-    Scope* operator->() const { return scope_; }
-    Scope& operator*() const { return *scope_; }
+    TemplateScope* operator->() const { return scope_; }
+    TemplateScope& operator*() const { return *scope_; }
 
    private:
     Interpreter& in_;
-    Scope* scope_;
+    TemplateScope* scope_;
   };
 
-  Scope* take_scope(Scope* parent) {
-    Scope* scope;
+  TemplateScope* take_scope(TemplateScope* parent) {
+    TemplateScope* scope;
     if (free_scopes_.empty()) {
-      rt_.charge(sizeof(Scope));
+      rt_.charge(sizeof(TemplateScope));
       scope = &scopes_.emplace_back();
     } else {
       scope = free_scopes_.back();
@@ -69,13 +69,13 @@ class Interpreter {
   }
 
   // ---- statements
-  Flow run_block(const Block& block, Scope& scope, std::string& out) {
+  Flow run_block(const Block& block, TemplateScope& scope, std::string& out) {
     for (const auto& stmt : block)
       if (const Flow flow = run(*stmt, scope, out); flow != Flow::kNext) return flow;
     return Flow::kNext;
   }
 
-  Flow run(const Stmt& s, Scope& scope, std::string& out) {
+  Flow run(const Stmt& s, TemplateScope& scope, std::string& out) {
     rt_.step();
     line_ = s.line;
     const size_t before = out.size();
@@ -120,7 +120,7 @@ class Interpreter {
     if (out.size() > before) rt_.step(static_cast<int64_t>((out.size() - before) / 64));
   }
 
-  std::string run_nested(const Block& body, Scope& scope) {
+  std::string run_nested(const Block& body, TemplateScope& scope) {
     const Runtime::Level level(rt_);
     const Nested inner(*this, &scope);
     std::string out;
@@ -129,14 +129,14 @@ class Interpreter {
     return out;
   }
 
-  Flow run_if(const Stmt& s, Scope& scope, std::string& out) {
+  Flow run_if(const Stmt& s, TemplateScope& scope, std::string& out) {
     const Runtime::Level level(rt_);
     for (size_t i = 0; i < s.exprs.size(); ++i)
       if (truth(eval(*s.exprs[i], scope))) return run_block(s.bodies[i], scope, out);
     return run_block(s.otherwise, scope, out);
   }
 
-  Flow run_with(const Stmt& s, Scope& scope, std::string& out) {
+  Flow run_with(const Stmt& s, TemplateScope& scope, std::string& out) {
     const Runtime::Level level(rt_);
     const Nested inner(*this, &scope);
     std::vector<Value> values;  // all evaluated outside of the new scope
@@ -145,12 +145,12 @@ class Interpreter {
     return run_block(s.body, *inner, out);
   }
 
-  Flow run_for(const Stmt& s, Scope& scope, std::string& out) {
+  Flow run_for(const Stmt& s, TemplateScope& scope, std::string& out) {
     run_loop(s, eval(*s.exprs[0], scope), scope, 0, out);
     return Flow::kNext;
   }
 
-  void run_loop(const Stmt& s, const Value& iterable, Scope& scope, int depth0, std::string& out) {
+  void run_loop(const Stmt& s, const Value& iterable, TemplateScope& scope, int depth0, std::string& out) {
     const Runtime::Level level(rt_);
     auto* loop = rt_.make<Loop>();
     loop->items = iterate(rt_, iterable);
@@ -180,7 +180,7 @@ class Interpreter {
     }
   }
 
-  void assign(const Expr& target, Value value, Scope& scope) {
+  void assign(const Expr& target, Value value, TemplateScope& scope) {
     if (target.kind == ExprKind::kName) {
       scope.set(target.symbol, std::move(value));
     } else if (target.kind == ExprKind::kNamespaceRef) {
@@ -203,15 +203,15 @@ class Interpreter {
   }
 
   // ---- macros
-  Macro* make_macro(const MacroCode& code, Scope& scope) {
+  Macro* make_macro(const MacroCode& code, TemplateScope& scope) {
     auto* macro = rt_.make<Macro>();
     macro->code = &code;
     macro->scope = &scope;
-    for (Scope* s = &scope; s != nullptr && !s->captured; s = s->parent) s->captured = true;
+    for (TemplateScope* s = &scope; s != nullptr && !s->captured; s = s->parent) s->captured = true;
     return macro;
   }
 
-  void run_call_block(const Stmt& s, Scope& scope, std::string& out) {
+  void run_call_block(const Stmt& s, TemplateScope& scope, std::string& out) {
     const Runtime::Level level(rt_);
     CallArgs args;
     const Expr& call = *s.exprs[0];
@@ -234,7 +234,7 @@ class Interpreter {
     return Value(std::move(out));
   }
 
-  void bind_macro_arguments(const MacroCode& code, const CallArgs& args, Scope& scope) {
+  void bind_macro_arguments(const MacroCode& code, const CallArgs& args, TemplateScope& scope) {
     std::vector<const Value*> named(code.parameters.size(), nullptr);
     std::vector<std::pair<Value, Value>> extra;
     Value caller = Value::undefined("No caller defined");
@@ -295,7 +295,7 @@ class Interpreter {
   }
 
   // ---- expressions
-  void eval_arguments(const Arguments& from, Scope& scope, CallArgs& args) {
+  void eval_arguments(const ArgumentExprs& from, TemplateScope& scope, CallArgs& args) {
     args.positional.reserve(from.positional.size());
     for (const ExprPtr& e : from.positional) args.positional.push_back(eval(*e, scope));
     for (const auto& [name, e] : from.named) args.named.emplace_back(name, eval(*e, scope));
@@ -312,8 +312,8 @@ class Interpreter {
     }
   }
 
-  Value lookup(const Expr& name, const Scope& scope) {
-    for (const Scope* s = &scope; s != nullptr; s = s->parent)
+  Value lookup(const Expr& name, const TemplateScope& scope) {
+    for (const TemplateScope* s = &scope; s != nullptr; s = s->parent)
       if (const Value* found = s->find_here(name.symbol)) return *found;
     if (is_function(name.name)) {
       auto* function = rt_.make<Callable>();
@@ -324,7 +324,7 @@ class Interpreter {
     return Value::undefined(fmt::format("'{}' is undefined", name.name));
   }
 
-  Value eval(const Expr& e, Scope& scope) {
+  Value eval(const Expr& e, TemplateScope& scope) {
     rt_.step();
     switch (e.kind) {
       case ExprKind::kConst: return e.value;
@@ -360,14 +360,14 @@ class Interpreter {
     }
   }
 
-  std::vector<Value> eval_all(const Expr& e, Scope& scope) {
+  std::vector<Value> eval_all(const Expr& e, TemplateScope& scope) {
     std::vector<Value> out;
     out.reserve(e.children.size());
     for (const ExprPtr& child : e.children) out.push_back(eval(*child, scope));
     return out;
   }
 
-  Value eval_dict(const Expr& e, Scope& scope) {
+  Value eval_dict(const Expr& e, TemplateScope& scope) {
     std::vector<std::pair<Value, Value>> items;
     for (size_t i = 0; i < e.children.size(); i += 2) {
       Value key = eval(*e.children[i], scope), value = eval(*e.children[i + 1], scope);
@@ -382,7 +382,7 @@ class Interpreter {
     return Value::dict(std::move(items));
   }
 
-  Value eval_item(const Expr& e, Scope& scope) {
+  Value eval_item(const Expr& e, TemplateScope& scope) {
     const Value object = eval(*e.children[0], scope);
     const Expr& key = *e.children[1];
     if (key.kind != ExprKind::kSlice) return get_item(rt_, object, eval(key, scope));
@@ -391,7 +391,7 @@ class Interpreter {
     return get_slice(rt_, object, start, stop, step);
   }
 
-  Value eval_call(const Expr& e, Scope& scope) {
+  Value eval_call(const Expr& e, TemplateScope& scope) {
     const Expr& callee = *e.children[0];
     CallArgs args;
     if (callee.kind == ExprKind::kAttribute) {  // a method, without making an object of it first
@@ -419,13 +419,13 @@ class Interpreter {
   }
 
   // A variable; for a name that is only a function of the environment, an undefined without hint.
-  Value find_variable(const Expr& name, const Scope& scope) {
-    for (const Scope* s = &scope; s != nullptr; s = s->parent)
+  Value find_variable(const Expr& name, const TemplateScope& scope) {
+    for (const TemplateScope* s = &scope; s != nullptr; s = s->parent)
       if (const Value* found = s->find_here(name.symbol)) return *found;
     return is_function(name.name) ? Value() : Value::undefined(fmt::format("'{}' is undefined", name.name));
   }
 
-  Value eval_filter(const Expr& e, Scope& scope, const Value* block_text) {
+  Value eval_filter(const Expr& e, TemplateScope& scope, const Value* block_text) {
     const Runtime::Level level(rt_);
     Value input;
     if (!e.children[0])
@@ -441,7 +441,7 @@ class Interpreter {
     return apply_filter(rt_, e.builtin, input, args);
   }
 
-  Value eval_is(const Expr& e, Scope& scope) {
+  Value eval_is(const Expr& e, TemplateScope& scope) {
     const Value input = eval(*e.children[0], scope);
     if (e.builtin < 0) throw Error("no test named '{}'", e.name);
     CallArgs args;
@@ -449,19 +449,19 @@ class Interpreter {
     return apply_test(rt_, e.builtin, input, args);
   }
 
-  Value eval_condition(const Expr& e, Scope& scope) {
+  Value eval_condition(const Expr& e, TemplateScope& scope) {
     if (truth(eval(*e.children[1], scope))) return eval(*e.children[0], scope);
     if (e.children[2]) return eval(*e.children[2], scope);
     return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
   }
 
-  Value eval_concat(const Expr& e, Scope& scope) {
+  Value eval_concat(const Expr& e, TemplateScope& scope) {
     std::string out;
     for (const ExprPtr& child : e.children) append_text(rt_, out, eval(*child, scope));
     return rt_.text(std::move(out));
   }
 
-  Value eval_compare(const Expr& e, Scope& scope) {
+  Value eval_compare(const Expr& e, TemplateScope& scope) {
     Value left = eval(*e.children[0], scope);
     for (size_t i = 0; i < e.compare.size(); ++i) {
       Value right = eval(*e.children[i + 1], scope);
@@ -475,9 +475,9 @@ class Interpreter {
   Runtime rt_;
   int loop_symbol_, caller_symbol_, kwargs_symbol_, varargs_symbol_;
   int line_ = 1;
-  Scope globals_;
-  std::deque<Scope> scopes_;  // stable addresses
-  std::vector<Scope*> free_scopes_;
+  TemplateScope globals_;
+  std::deque<TemplateScope> scopes_;  // stable addresses
+  std::vector<TemplateScope*> free_scopes_;
 };
 
 }  // namespace

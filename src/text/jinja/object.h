@@ -16,8 +16,8 @@ struct Object {
 };
 
 // One level of variables. Lookups walk to the parent.
-struct Scope {
-  Scope* parent = nullptr;
+struct TemplateScope {
+  TemplateScope* parent = nullptr;
   std::vector<std::pair<int, Value>> variables;  // few: searched backwards in order
   bool captured = false;                         // a macro was made here and may outlive the block
 
@@ -38,7 +38,7 @@ struct Scope {
 
 struct Macro final : Object {
   const MacroCode* code = nullptr;
-  Scope* scope = nullptr;       // where it was defined
+  TemplateScope* scope = nullptr;       // where it was defined
   const char* type_name() const override { return "Macro"; }
 };
 
@@ -54,7 +54,7 @@ struct Loop final : Object {
   bool changed_before = false;
   std::vector<Value> last_changed;
   const Stmt* recursive = nullptr;  // the {% for ... recursive %} it runs; null when not callable
-  Scope* scope = nullptr;           // around the loop, for the recursive call
+  TemplateScope* scope = nullptr;           // around the loop, for the recursive call
   const char* type_name() const override { return "LoopContext"; }
 };
 

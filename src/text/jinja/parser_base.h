@@ -84,7 +84,7 @@ class ExpressionParser {
   ExprPtr parse_subscribed();
   ExprPtr parse_call(ExprPtr callee);
   ExprPtr parse_test(ExprPtr node);
-  std::unique_ptr<Arguments> parse_arguments(Expr& owner);
+  std::unique_ptr<ArgumentExprs> parse_arguments(Expr& owner);
   std::string parse_dotted_name();
   bool at_tuple_end(std::string_view end_word) const;
   void check_assignable(const Expr& target) const;

@@ -414,8 +414,8 @@ ExprPtr ExpressionParser::parse_subscribed() {
   return add(add(add(make(ExprKind::kSlice, line), std::move(start)), std::move(stop)), std::move(step));
 }
 
-std::unique_ptr<Arguments> ExpressionParser::parse_arguments(Expr& owner) {
-  auto out = std::make_unique<Arguments>();
+std::unique_ptr<ArgumentExprs> ExpressionParser::parse_arguments(Expr& owner) {
+  auto out = std::make_unique<ArgumentExprs>();
   auto argument = [&] {
     ExprPtr e = parse_expression();
     owner.depth = std::max(owner.depth, e->depth + 1);
@@ -474,7 +474,7 @@ ExprPtr ExpressionParser::parse_filters(ExprPtr input, bool starts_inline) {
     node->name = parse_dotted_name();
     node->builtin = find_filter(node->name);
     if (node->builtin < 0 && soft_ == 0) fail(fmt::format("no filter named '{}'", node->name));
-    node->arguments = at_operator("(") ? parse_arguments(*node) : std::make_unique<Arguments>();
+    node->arguments = at_operator("(") ? parse_arguments(*node) : std::make_unique<ArgumentExprs>();
     input = std::move(node);
   }
   return input;
@@ -490,7 +490,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr subject) {
   if (at_operator("(")) {
     node->arguments = parse_arguments(*node);
   } else {
-    node->arguments = std::make_unique<Arguments>();
+    node->arguments = std::make_unique<ArgumentExprs>();
     const bool has_argument =
         (at(TokenKind::kName) && !at_name("else") && !at_name("or") && !at_name("and")) || at(TokenKind::kString) ||
         at(TokenKind::kNumber) || at_operator("[") || at_operator("{");

@@ -118,7 +118,7 @@ std::string dump_json(Runtime& rt, const Value& value, const JsonStyle& style);
 std::string format_percent(Runtime& rt, const std::string& format, const Value& args);  // format % args
 std::string format_braces(Runtime& rt, const std::string& format, const CallArgs& args);  // format.format(...)
 
-// Arguments by Python's rules: positional, then by name; an Error for too many, unknown or missing ones.
+// ArgumentExprs by Python's rules: positional, then by name; an Error for too many, unknown or missing ones.
 class BoundArgs {
  public:
   BoundArgs(std::string_view callee, const CallArgs& args, std::initializer_list<std::string_view> names,
