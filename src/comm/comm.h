@@ -78,7 +78,7 @@ class World {
   // Called by the thread of global rank `rank`; collective over `ranks` (ascending, containing `rank`).
   virtual std::unique_ptr<Comm> group(int rank, const std::string& name, std::span<const int> ranks) = 0;
 
-  // The step that a rank's next collectives belong to, for reports.
+  // The step that a local rank's next collectives belong to: part of what the ranks of a group must agree on.
   virtual void set_step(int rank, int64_t step) = 0;
 
   // From process 0 to all others, for step plans: process 0 sends, the others wait for as long as it takes without
@@ -90,6 +90,12 @@ class World {
   virtual std::string failure() const = 0;
   // Marks the run as failed so that every local rank's wait ends with RuntimeFailure.
   virtual void fail(const std::string& reason) = 0;
+
+  // What SIGTERM does while no peer is lost, instead of ending the process: called once, on a thread of the world's, it
+  // must return soon. Where ranks are spread over processes SIGTERM belongs to the world, which reports a lost peer
+  // before it ends; a program must not take the signal over. With one process this does nothing and the signal is the
+  // program's own.
+  virtual void set_terminate_handler(std::function<void()> handler) = 0;
 };
 
 // Under mpirun with more than one process the ranks are spread over them; otherwise all are threads of this process.

@@ -22,27 +22,6 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Names the ranks by what they called: the largest set of equal calls first, the ranks that differ after it.
-std::string mismatch_report(const char* group, std::span<const Call> calls, std::span<const int> ranks) {
-  struct Set {
-    const Call* call;
-    std::vector<int> ranks;
-  };
-  std::vector<Set> sets;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    auto it = std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return agree(*s.call, calls[i]); });
-    if (it == sets.end()) it = sets.insert(sets.end(), Set{&calls[i], {}});
-    it->ranks.push_back(ranks[i]);
-  }
-  std::stable_sort(sets.begin(), sets.end(),
-                   [](const Set& a, const Set& b) { return a.ranks.size() > b.ranks.size(); });
-  std::string text = "ranks of a group called different collectives: ";
-  for (size_t i = 0; i < sets.size(); ++i) {
-    text += fmt::format("{}{} called {}", i == 0 ? "" : "; ", rank_list(sets[i].ranks), describe(*sets[i].call, group));
-  }
-  return text;
-}
-
 }  // namespace
 
 HostGroup::HostGroup(std::shared_ptr<RunState> run, std::string name, std::vector<int> ranks, std::vector<Share> shares,

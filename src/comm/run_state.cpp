@@ -18,6 +18,26 @@ std::string rank_list(std::span<const int> ranks) {
   return text;
 }
 
+std::string mismatch_report(const char* group, std::span<const Call> calls, std::span<const int> ranks) {
+  struct Set {
+    const Call* call;
+    std::vector<int> ranks;
+  };
+  std::vector<Set> sets;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    auto it = std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return agree(*s.call, calls[i]); });
+    if (it == sets.end()) it = sets.insert(sets.end(), Set{&calls[i], {}});
+    it->ranks.push_back(ranks[i]);
+  }
+  std::stable_sort(sets.begin(), sets.end(),
+                   [](const Set& a, const Set& b) { return a.ranks.size() > b.ranks.size(); });
+  std::string text = "ranks of a group called different collectives: ";
+  for (size_t i = 0; i < sets.size(); ++i) {
+    text += fmt::format("{}{} called {}", i == 0 ? "" : "; ", rank_list(sets[i].ranks), describe(*sets[i].call, group));
+  }
+  return text;
+}
+
 std::string describe(const Position& p) {
   const std::string step = p.step < 0 ? "outside a step" : fmt::format("in step {}", p.step);
   if (p.call.sequence == 0) return fmt::format("computing {}, no collective yet", step);

@@ -83,6 +83,8 @@ class RunState {
   std::deque<std::string> names_;
 };
 
+// Ranks by what they called: the largest set of equal calls first, the ranks that differ after it.
+std::string mismatch_report(const char* group, std::span<const Call> calls, std::span<const int> ranks);
 std::string rank_list(std::span<const int> ranks);  // "rank 3", "ranks 0, 1 and 5"
 
 }  // namespace braid

@@ -36,6 +36,7 @@ class ThreadWorld final : public HostWorld {
   explicit ThreadWorld(const WorldOptions& options) : HostWorld(options, 1, 0, options.size) {}
   void control_send(std::span<const std::byte>) override {}
   std::vector<std::byte> control_receive() override { return {}; }
+  void set_terminate_handler(std::function<void()>) override {}
 
  protected:
   std::shared_ptr<ProcessLink> link(uint64_t, const std::string&, const std::vector<int>&,

@@ -29,8 +29,8 @@ class HostWorld : public World {
   // A group's way to its members in other processes; `id` is the same in all of them.
   virtual std::shared_ptr<ProcessLink> link(uint64_t id, const std::string& name, const std::vector<int>& ranks,
                                             const std::vector<HostGroup::Share>& shares) = 0;
-  RunState& run() { return *run_; }
-  const RunState& run() const { return *run_; }
+  const std::shared_ptr<RunState>& run() const { return run_; }
+  int64_t spin_ns() const { return spin_ns_; }
 
  private:
   const std::shared_ptr<RunState> run_;
