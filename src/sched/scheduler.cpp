@@ -151,7 +151,7 @@ const StepPlan& Scheduler::plan() {
   plan_.forget.clear();
   planned_.clear();
   budget_ = config_.max_num_batched_tokens;
-  prefill_planned_ = preempted_ = false;
+  prefill_planned_ = false;
   const bool prefill_only = prefill_needs_whole_step();
   if (prefill_only) plan_prefills();
   prefill_only_ = !plan_.empty();
@@ -207,7 +207,6 @@ void Scheduler::preempt(Sequence& s) {
   give_back(s);
   s.computed = 0;
   waiting_.push_front(&s);
-  preempted_ = true;
   ++counts_.preemptions;
 }
 
@@ -240,13 +239,15 @@ void Scheduler::plan_prefills() {
   }
 }
 
-// Serves those waiting that fit whole into the budget, past a few that do not.
+// Serves those waiting that fit whole into the budget, past a few that do not, but past none that was preempted: it
+// would lose the blocks it waits for.
 void Scheduler::serve_short() {
   size_t skipped = 0;
   for (size_t i = 0; i < waiting_.size() && skipped <= kMaxSkipped && budget_ > 0 && may_admit();) {
     Sequence& s = *waiting_[i];
     const bool has_blocks = find_blocks(s);
     if (!fits_whole(s.n_tokens() - n_hit())) {
+      if (s.cached_tokens >= 0) return;
       ++skipped, ++i;
       continue;
     }
@@ -256,9 +257,7 @@ void Scheduler::serve_short() {
   }
 }
 
-bool Scheduler::may_admit() const {
-  return !preempted_ && !waiting_.empty() && static_cast<int64_t>(running_.size()) < max_running_;
-}
+bool Scheduler::may_admit() const { return !waiting_.empty() && static_cast<int64_t>(running_.size()) < max_running_; }
 
 // Finding out that blocks are lacking can mean hashing a long prompt: not again before something changed.
 bool Scheduler::head_may_start() {

@@ -129,7 +129,6 @@ class Scheduler {
   bool under_way_ = false;
   int64_t budget_ = 0;              // tokens left
   bool prefill_planned_ = false;    // in this step
-  bool preempted_ = false;          // in this step: no admissions
   bool prefill_only_ = false;       // the last step left the decodes out
   bool head_lacks_blocks_ = false;  // and nothing has changed since it was found so
   BlockCache::Match match_;         // of the request being admitted

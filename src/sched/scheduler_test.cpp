@@ -244,9 +244,29 @@ TEST(SchedulerPreemption, GoesToTheFrontOfTheQueue) {
   sim.add(2, prompt(47, 2), up_to(5));
   sim.step();
   sim.add(3, prompt(20, 3), up_to(1));
+  StepPlan plan;
+  while (plan.sequences.empty() || plan.sequences.back().id != RequestId(3)) plan = sim.step();
+  EXPECT_EQ(sim.scheduler.stats().preemptions, 1);
+  EXPECT_EQ(plan.sequences.front().id, RequestId(2)) << "it resumes before the third starts";
+  sim.run();
+}
+
+TEST(SchedulerPreemption, IsNotOvertakenByShortRequests) {
+  SchedulerConfig c = config(128, 65);
+  c.prefix_caching = false;
+  Simulation sim(c);
+  sim.add(1, prompt(900, 1), up_to(1));  // 57 blocks, a chunk a step
+  sim.add(2, prompt(60, 2), up_to(10));  // 4, and a fifth for its sixth token
+  sim.step();
+  sim.add(3, prompt(60, 3), up_to(10));  // the last 4
+  sim.step();
+  sim.add(4, prompt(10, 4), up_to(1));
+  for (int i = 0; i < 3; ++i) sim.step();
+  EXPECT_THAT(rows(sim.step()), ElementsAre("2:1", "1:64"));
+  EXPECT_EQ(sim.scheduler.stats().preemptions, 1);
+  EXPECT_EQ(sim.scheduler.stats().n_waiting, 2) << "the third left blocks enough for the fourth, but goes first";
   sim.run();
   EXPECT_EQ(sim.scheduler.stats().preemptions, 1);
-  EXPECT_LE(sim.outcomes[2].first_token_step, sim.outcomes[3].first_token_step);
 }
 
 TEST(SchedulerPreemption, RecomputationMayBeChunkedThoughPromptsAreNot) {
