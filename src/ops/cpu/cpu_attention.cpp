@@ -1,8 +1,8 @@
 // Attention: which rows, which keys, in which order; see kernels.h for the arithmetic.
 //
 // A block is some consecutive new tokens of one sequence times some query heads that read one key/value head. Its keys
-// are cut into stripes (one in the default mode), each stripe into segments of kSegment rows, each segment into tiles of
-// kKeyTile rows counted from the stripe's first row. A segment's sums are kept apart and added to the stripe's in
+// are cut into stripes (one in the default mode), each stripe into segments of kSegment rows, each segment into tiles
+// of kKeyTile rows counted from the stripe's first row. A segment's sums are kept apart and added to the stripe's in
 // ascending order, stripes in the tree (q, q + half), so that segments may be computed by different threads without
 // changing a bit. All positions become local rows through SequenceShard; the rows of one of this rank's stripes are
 // dealt among its stripes exactly as positions are among ranks, so that the same class answers for both.
