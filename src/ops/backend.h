@@ -144,6 +144,15 @@ class Backend {
   // gives zeros and lse = -inf.
   virtual void attention(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N], natural log; or empty*/, Tensor q /*[T, N, Dk]*/,
                          const KvCache&, const AttentionSpec&, const BatchMeta&) = 0;
+  // The same unfinished, for rows spread over a decode-context-parallel group: sum = Σ 2^(s - k) v and weight =
+  // Σ 2^(s - k) over the rows held here, s the score in units of log2, k a whole number (kept as a float) not below the
+  // largest s. Where nothing is visible here: zeros and k = -infinity. Values are as stored, not yet times cache.scale.
+  virtual void attention_partial(Tensor sum /*float32 [T, N, Dv]*/, Tensor weight /*float32 [T, N]*/, Tensor k /*float32 [T, N]*/,
+                                 Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&) = 0;
+  // Puts the partials of all ranks together, in rank order, in the tree (r, r + W/2), ..., (0, 1). In the reproducible
+  // mode the result has the bits of attention() with W = 1.
+  virtual void merge_partials(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N]; or empty*/, Tensor sums /*float32 [W, T, N, Dv]*/,
+                              Tensor weights /*float32 [W, T, N]*/, Tensor ks /*float32 [W, T, N]*/, float value_scale) = 0;
 
   // Chooses top_k experts of each row; ties go to the lowest id. The bias takes part in the choice only.
   virtual void route(Tensor ids /*int32 [T, k], ascending id*/, Tensor weights /*float32 [T, k]*/, Tensor logits /*float32 [T, E]*/,

@@ -31,9 +31,9 @@ void add_case(Cases& cases, std::string name, double tol, std::function<Prepared
 
 void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DType w_type, DType y_type, int slices,
                 bool bias, bool strided) {
-  std::string name = fmt::format("linear {}x{}x{} {} {} to {}{}{}{}", t, n, k, short_name(x_type), short_name(w_type),
-                                 short_name(y_type), slices > 1 ? " sliced" : "", bias ? " bias" : "",
-                                 strided ? " strided" : "");
+  std::string name =
+      fmt::format("linear {}x{}x{} {} {} to {}{}{}{}", t, n, k, short_name(x_type), short_name(w_type),
+                  short_name(y_type), slices > 1 ? " sliced" : "", bias ? " bias" : "", strided ? " strided" : "");
   add_case(cases, std::move(name), tolerance(y_type), [=](Inputs& in) {
     const int64_t gap = strided ? 5 : 0;
     const Tensor x = in.normals(x_type, {t, k + gap}).columns(0, k);
@@ -42,8 +42,10 @@ void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DTy
     Backend& be = in.backend();
     auto weight = std::make_shared<LinearWeight>(be.pack_linear(w, b, slices));
     const auto elements = static_cast<double>(n * k);
-    return PreparedCase{[&be, x, y, weight] { be.linear(y, x, *weight); }, {y},
-                        2.0 * elements * static_cast<double>(t), elements * size_of(w_type)};
+    return PreparedCase{[&be, x, y, weight] { be.linear(y, x, *weight); },
+                        {y},
+                        2.0 * elements * static_cast<double>(t),
+                        elements * size_of(w_type)};
   });
 }
 
@@ -55,8 +57,10 @@ void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t 
              Backend& be = in.backend();
              auto w = std::make_shared<HeadWeight>(be.pack_heads(in.normals(w_type, {heads, n, k}, 0.2f)));
              const auto elements = static_cast<double>(heads * n * k);
-             return PreparedCase{[&be, x, y, w] { be.head_linear(y, x, *w); }, {y},
-                                 2.0 * elements * static_cast<double>(t), elements * size_of(w_type)};
+             return PreparedCase{[&be, x, y, w] { be.head_linear(y, x, *w); },
+                                 {y},
+                                 2.0 * elements * static_cast<double>(t),
+                                 elements * size_of(w_type)};
            });
 }
 
@@ -93,7 +97,9 @@ void add_rows(Cases& cases, int64_t t, int64_t h, DType type) {
                           be.embed(y, id, table, 10);
                           be.gather_rows(z, y, row);
                         },
-                        {y, z}, 0.0, moved};
+                        {y, z},
+                        0.0,
+                        moved};
   });
   add_case(cases, "add, copy and fill_zero" + what, 0.0, [=](Inputs& in) {
     const Tensor y = in.normals(kF32, {t, h}), x = in.normals(kF32, {t, h});
@@ -106,7 +112,9 @@ void add_rows(Cases& cases, int64_t t, int64_t h, DType type) {
                           be.copy(narrow.columns(0, h), y);
                           be.fill_zero(zero.columns(0, h));
                         },
-                        {y, narrow, zero}, 0.0, moved};
+                        {y, narrow, zero},
+                        0.0,
+                        moved};
   });
 }
 
@@ -117,10 +125,9 @@ struct AttentionShape {
 
 void add_attention(Cases& cases, const AttentionShape& s, const std::vector<SequenceLengths>& sequences, DType compute,
                    DType kept, int n_stripes, SequenceShard shard, const char* what) {
-  std::string name =
-      fmt::format("attention {} {}/{} heads {}/{} {} cache {} stripes {} rank {} of {} runs of {}", what, s.n_heads,
-                  s.n_kv, s.dk, s.dv, short_name(compute), short_name(kept), n_stripes, shard.rank, shard.n_ranks,
-                  shard.interleave);
+  std::string name = fmt::format("attention {} {}/{} heads {}/{} {} cache {} stripes {} rank {} of {} runs of {}", what,
+                                 s.n_heads, s.n_kv, s.dk, s.dv, short_name(compute), short_name(kept), n_stripes,
+                                 shard.rank, shard.n_ranks, shard.interleave);
   add_case(cases, std::move(name), 4 * tolerance(compute), [=](Inputs& in) {
     int n_blocks = 0;
     auto batch = std::make_shared<BatchMeta>(make_batch(in, sequences, shard, &n_blocks));
@@ -136,10 +143,43 @@ void add_attention(Cases& cases, const AttentionShape& s, const std::vector<Sequ
       keys += static_cast<double>(l.context + l.fresh) / shard.n_ranks;
     }
     Backend& be = in.backend();
-    return PreparedCase{[=, &be] { be.attention(y, lse, q, cache, spec, *batch); }, {y, lse},
+    return PreparedCase{[=, &be] { be.attention(y, lse, q, cache, spec, *batch); },
+                        {y, lse},
                         2.0 * pairs * s.n_heads * (s.dk + s.dv),
                         keys * s.n_kv * (s.latent ? s.dk : s.dk + s.dv) * size_of(kept)};
   });
+}
+
+// Every rank's partials, then their merge; some rows are empty on some ranks.
+void add_partials(Cases& cases, const AttentionShape& s, int ranks, int n_stripes, DType compute) {
+  add_case(
+      cases, fmt::format("attention_partial and merge {} ranks {} stripes {}", ranks, n_stripes, short_name(compute)),
+      4 * tolerance(compute), [=](Inputs& in) {
+        const std::vector<SequenceLengths> sequences{{0, 5}, {300, 1}, {1, 2}, {90, 3}};
+        const int64_t t = 11;
+        const Tensor q = in.normals(compute, {t, s.n_heads, s.dk}), y = in.poisoned(compute, {t, s.n_heads, s.dv});
+        const Tensor lse = in.poisoned(kF32, {t, s.n_heads}), sums = in.poisoned(kF32, {ranks, t, s.n_heads, s.dv});
+        const Tensor weights = in.poisoned(kF32, {ranks, t, s.n_heads}), ks = in.poisoned(kF32, {ranks, t, s.n_heads});
+        std::vector<BatchMeta> batches;
+        std::vector<KvCache> caches;
+        for (int r = 0; r < ranks; ++r) {
+          int n_blocks = 0;
+          batches.push_back(make_batch(in, sequences, {ranks, 2, 4, r}, &n_blocks));
+          caches.push_back(make_cache(in, compute, batches.back(), n_blocks, s.n_kv, s.dk, s.dv, s.latent, 2.0f));
+        }
+        Backend& be = in.backend();
+        return PreparedCase{[=, &be] {
+                              for (int r = 0; r < ranks; ++r) {
+                                const auto i = static_cast<size_t>(r);
+                                be.attention_partial(sums.rows(r, r + 1).view({t, s.n_heads, s.dv}),
+                                                     weights.rows(r, r + 1).view({t, s.n_heads}),
+                                                     ks.rows(r, r + 1).view({t, s.n_heads}), q, caches[i],
+                                                     {0.1f, n_stripes}, batches[i]);
+                              }
+                              be.merge_partials(y, lse, sums, weights, ks, 2.0f);
+                            },
+                            {y, lse}};
+      });
 }
 
 Tensor rope_table(Inputs& in, int d) {
@@ -235,7 +275,8 @@ void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int fi
                be.pack_expert(*w, i, gate, up, in.normals(w_type, {h, f}, 0.2f));
              }
              const double pairs = static_cast<double>(t * k) * count / e, active = std::min<double>(pairs, count);
-             return PreparedCase{[=, &be] { be.moe(y, x, id, weights, *w); }, {y},
+             return PreparedCase{[=, &be] { be.moe(y, x, id, weights, *w); },
+                                 {y},
                                  6.0 * pairs * static_cast<double>(h * f),
                                  3.0 * active * static_cast<double>(h * f) * size_of(w_type)};
            });
@@ -277,8 +318,11 @@ Cases conformance_cases() {
         add_attention(cases, latent, mixed, t, t, stripes, {2, run, 8, 1}, "mixed");
         add_attention(cases, latent, mixed, t, t, stripes, {8, run, 4, 5}, "mixed");
       }
+      if (stripes == 1) add_partials(cases, grouped, 3, stripes, t);
       add_attention(cases, grouped, mixed, t, DType::kF8E4M3, stripes, {1, 1, 16, 0}, "mixed");
       add_attention(cases, latent, mixed, t, DType::kF8E4M3, stripes, {4, 2, 16, 2}, "mixed");
+      for (const int ranks : {1, 2, 8}) add_partials(cases, latent, ranks, stripes, t);
+      add_partials(cases, odd, 4, stripes, t);
       add_attention(cases, latent, {}, t, t, stripes, {1, 1, 16, 0}, "empty");
       add_attention(cases, grouped, {{2500, 1}}, t, t, stripes, {1, 1, 16, 0}, "long");
       add_attention(cases, latent, {{1500, 30}, {0, 3}}, t, t, stripes, {1, 1, 16, 0}, "long");

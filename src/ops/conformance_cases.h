@@ -1,5 +1,6 @@
 // One list of small problems that covers every operation of the backend: the conformance test compares each backend's
-// results with the reference on it, the benchmark times it. Adding an operation: add its cases to conformance_cases.cpp.
+// results with the reference on it, the benchmark times it. Adding an operation: add its cases to
+// conformance_cases.cpp.
 #pragma once
 #include <functional>
 #include <random>

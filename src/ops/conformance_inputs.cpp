@@ -58,7 +58,8 @@ BatchMeta make_batch(Inputs& in, const std::vector<SequenceLengths>& sequences, 
   }
   std::vector<int32_t> ids(static_cast<size_t>(total - 1));
   std::iota(ids.begin(), ids.end(), 1);
-  for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[static_cast<size_t>(in.uniform(static_cast<int>(i)))]);
+  for (size_t i = ids.size(); i > 1; --i)
+    std::swap(ids[i - 1], ids[static_cast<size_t>(in.uniform(static_cast<int>(i)))]);
 
   BatchMeta b;
   std::vector<int32_t> table(sequences.size() * static_cast<size_t>(columns), 0);

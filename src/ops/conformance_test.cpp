@@ -1,5 +1,5 @@
-// Every operation on the cpu backend, at every instruction-set level this machine runs and with one and several threads,
-// against the reference.
+// Every operation on the cpu backend, at every instruction-set level this machine runs and with one and several
+// threads, against the reference.
 #include <gtest/gtest.h>
 
 #include <cmath>

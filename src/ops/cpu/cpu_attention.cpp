@@ -1,8 +1,8 @@
 // Attention: which rows, which keys, in which order; see kernels.h for the arithmetic.
 //
 // A block is some consecutive new tokens of one sequence times some query heads that read one key/value head. Its keys
-// are cut into stripes (one in the default mode), each stripe into segments of kSegment rows, each segment into tiles of
-// kKeyTile rows counted from the stripe's first row. A segment's sums are kept apart and added to the stripe's in
+// are cut into stripes (one in the default mode), each stripe into segments of kSegment rows, each segment into tiles
+// of kKeyTile rows counted from the stripe's first row. A segment's sums are kept apart and added to the stripe's in
 // ascending order, stripes in the tree (q, q + half), so that segments may be computed by different threads without
 // changing a bit. All positions become local rows through SequenceShard; the rows of one of this rank's stripes are
 // dealt among its stripes exactly as positions are among ranks, so that the same class answers for both.
@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kSegment = 1024;
 constexpr int kMaxBlockRows = 128;
+constexpr int kMaxRanks = 64;
 constexpr int64_t kBlockFloats = 96 * 1024;  // q and sums of a block: what fits the second-level cache beside a tile
 constexpr double kFlopsPerNanosecond = 60.0;
 
@@ -27,7 +28,13 @@ struct Block {
   int first_token = 0, n_tokens = 0;  // rows of the step
   int64_t keys = 0;                   // local rows that its last token sees
   int rows() const { return n_tokens * n_heads; }
+  int64_t token(int row) const { return first_token + row / n_heads; }
+  int64_t head(int row) const { return first_head + row % n_heads; }
 };
+
+void* row_of(const Tensor& x, int64_t token, int64_t head) {
+  return static_cast<char*>(x.data) + (token * x.stride[0] + head * x.stride[1]) * size_of(x.dtype);
+}
 
 // A worker's buffers and the attention of one block at a time.
 class BlockAttention {
@@ -68,6 +75,7 @@ class BlockAttention {
   }
 
   int n_stripes() const { return n_stripes_; }
+  int64_t partial_floats(int rows) const { return partial_floats(kernels_, args_.dv, rows); }
   PartialRows partial(float* memory, int rows) const {
     const int64_t stride = padded(args_.dv, kernels_.lanes);
     return {memory, memory + rows * stride, memory + rows * (stride + 1), stride};
@@ -76,9 +84,7 @@ class BlockAttention {
   void begin(const Block& block) {
     block_ = block;
     for (int r = 0; r < block.rows(); ++r) {
-      const int64_t t = block.first_token + r / block.n_heads, n = block.first_head + r % block.n_heads;
-      const int64_t at = (t * q_.stride[0] + n * q_.stride[1]) * size_of(q_.dtype);
-      kernels_.to_float(q_rows_ + int64_t{r} * args_.dk, static_cast<const char*>(q_.data) + at, q_.dtype, args_.dk);
+      kernels_.to_float(q_rows_ + int64_t{r} * args_.dk, row_of(q_, block.token(r), block.head(r)), q_.dtype, args_.dk);
     }
   }
 
@@ -167,14 +173,10 @@ class BlockAttention {
     for (int i = 0; i < n; ++i) {
       const LocalPos j(stripe.global(LocalPos(start + i)).value);
       const int64_t slot = shard.slot(BlockId(blocks[j.value / shard.block_size]), j).value;
-      keys[i] = row_of(cache_.k, slot);
-      values[i] = row_of(cache_.v, slot);
+      keys[i] = row_of(cache_.k, slot, block_.kv_head);
+      values[i] = row_of(cache_.v, slot, block_.kv_head);
     }
     kernels_.attention_load(args_, keys, values, n, cache_.k.dtype);
-  }
-  const void* row_of(const Tensor& cache, int64_t slot) const {
-    const int64_t at = slot * cache.stride[0] + block_.kv_head * cache.stride[1];
-    return static_cast<const char*>(cache.data) + at * size_of(cache.dtype);
   }
 
   const Kernels& kernels_;
@@ -209,51 +211,11 @@ std::vector<Block> make_blocks(const Tensor& q, const KvCache& cache, const Batc
   return blocks;
 }
 
-}  // namespace
-
-void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
-                           const BatchMeta& batch) {
-  const int dk = static_cast<int>(q.dim(2)), dv = static_cast<int>(y.dim(2));
-  const int ranks = batch.shard.n_ranks;
-  BRAID_CHECK(spec.n_stripes == 1 || (spec.n_stripes == 8 && 8 % ranks == 0), "{} stripes on {} ranks", spec.n_stripes,
-              ranks);
-  BRAID_CHECK(cache.k.dtype == cache.v.dtype && q.dim(1) % cache.k.dim(1) == 0);
-  const int n_stripes = spec.n_stripes == 1 ? 1 : spec.n_stripes / ranks;
-  const int64_t per_row = dk + (n_stripes + 1) * BlockAttention::padded(dv, kernels_.lanes);
-  const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMaxBlockRows));
-  const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
-
-  const HostMemory::Temporary temporary(memory_);
-  const int64_t worker_floats = BlockAttention::worker_floats(kernels_, dk, dv, n_stripes);
-  const Tensor memory = scratch(DType::kF32, {workers_.size(), worker_floats});
-  auto attention_of = [&](int worker) {
-    return BlockAttention(kernels_, q, cache, spec, batch, dv, memory.row<float>(worker));
-  };
-  auto write = [&](const Block& b, const PartialRows& sums) {
-    void* out[kMaxBlockRows];
-    float* out_lse[kMaxBlockRows];
-    for (int r = 0; r < b.rows(); ++r) {
-      const int64_t t = b.first_token + r / b.n_heads, n = b.first_head + r % b.n_heads;
-      out[r] = static_cast<char*>(y.data) + (t * y.stride[0] + n * y.stride[1]) * size_of(y.dtype);
-      out_lse[r] = lse ? lse.row<float>(t) + n : nullptr;
-    }
-    kernels_.attention_finish(sums, b.rows(), dv, cache.scale, out, y.dtype, lse ? out_lse : nullptr);
-  };
-  double nanoseconds = 0.0;
-  for (const Block& b : blocks) {
-    nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;
-  }
-  const auto n_blocks = static_cast<int64_t>(blocks.size());
-  if (workers_.size() == 1 || n_blocks >= 4 * workers_.size()) {
-    workers_.run(n_blocks, nanoseconds, [&](int64_t i, int worker) {
-      BlockAttention a = attention_of(worker);
-      a.begin(blocks[static_cast<size_t>(i)]);
-      write(blocks[static_cast<size_t>(i)], a.whole());
-    });
-    return;
-  }
-
-  // Few blocks: their segments are the tasks, and the blocks are put together afterwards.
+// Few blocks: their segments are the tasks, and the blocks are put together afterwards. make(worker) gives a worker's
+// BlockAttention, take(floats) memory, write(block, sums) a block's result.
+template <typename Make, typename Take, typename Write>
+void attend_by_segments(Workers& workers, double nanoseconds, const std::vector<Block>& blocks, const Make& make,
+                        const Take& take, const Write& write) {
   struct Part {
     const Block* block;
     int stripe;
@@ -261,20 +223,19 @@ void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache,
   };
   std::vector<Part> parts;
   std::vector<PartialRows> sums;
-  BlockAttention mine = attention_of(0);
+  BlockAttention mine = make(0);
   for (const Block& b : blocks) {
     mine.begin(b);
-    for (int s = 0; s < n_stripes; ++s) {
+    for (int s = 0; s < mine.n_stripes(); ++s) {
       for (int64_t i = 0; i < mine.n_segments(s); ++i) {
-        const int64_t floats = BlockAttention::partial_floats(kernels_, dv, b.rows());
-        sums.push_back(mine.partial(scratch(DType::kF32, {floats}).as<float>(), b.rows()));
+        sums.push_back(mine.partial(take(mine.partial_floats(b.rows())), b.rows()));
         parts.push_back({&b, s, i});
       }
     }
   }
-  workers_.run(static_cast<int64_t>(parts.size()), nanoseconds, [&](int64_t i, int worker) {
+  workers.run(static_cast<int64_t>(parts.size()), nanoseconds, [&](int64_t i, int worker) {
     const Part& part = parts[static_cast<size_t>(i)];
-    BlockAttention a = attention_of(worker);
+    BlockAttention a = make(worker);
     a.begin(*part.block);
     a.segment(part.stripe, part.segment, sums[static_cast<size_t>(i)]);
   });
@@ -282,8 +243,102 @@ void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache,
   for (const Block& b : blocks) {
     mine.begin(b);
     write(b, mine.whole_of(next));
-    for (int s = 0; s < n_stripes; ++s) next += mine.n_segments(s);
+    for (int s = 0; s < mine.n_stripes(); ++s) next += mine.n_segments(s);
   }
+}
+
+}  // namespace
+
+template <typename Write>
+void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSpec& spec, const BatchMeta& batch,
+                        int dv, const Write& write) {
+  const int dk = static_cast<int>(q.dim(2)), ranks = batch.shard.n_ranks;
+  BRAID_CHECK(spec.n_stripes == 1 || (spec.n_stripes == 8 && 8 % ranks == 0), "{} stripes on {} ranks", spec.n_stripes,
+              ranks);
+  BRAID_CHECK(cache.k.dtype == cache.v.dtype && q.dim(1) % cache.k.dim(1) == 0);
+  const int n_stripes = spec.n_stripes == 1 ? 1 : spec.n_stripes / ranks;
+  const int64_t per_row = dk + (n_stripes + 1) * BlockAttention::padded(dv, kernels_.lanes);
+  const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMaxBlockRows));
+  const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
+  double nanoseconds = 0.0;
+  for (const Block& b : blocks) {
+    nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;
+  }
+
+  const HostMemory::Temporary temporary(memory_);
+  const int64_t worker_floats = BlockAttention::worker_floats(kernels_, dk, dv, n_stripes);
+  const Tensor memory = scratch(DType::kF32, {workers_.size(), worker_floats});
+  auto make = [&](int worker) {
+    return BlockAttention(kernels_, q, cache, spec, batch, dv, memory.row<float>(worker));
+  };
+  const auto n_blocks = static_cast<int64_t>(blocks.size());
+  if (workers_.size() > 1 && n_blocks < 4 * workers_.size()) {
+    auto take = [&](int64_t floats) { return scratch(DType::kF32, {floats}).as<float>(); };
+    attend_by_segments(workers_, nanoseconds, blocks, make, take, write);
+    return;
+  }
+  workers_.run(n_blocks, nanoseconds, [&](int64_t i, int worker) {
+    BlockAttention a = make(worker);
+    a.begin(blocks[static_cast<size_t>(i)]);
+    write(blocks[static_cast<size_t>(i)], a.whole());
+  });
+}
+
+void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                           const BatchMeta& batch) {
+  const int dv = static_cast<int>(y.dim(2));
+  attend(q, cache, spec, batch, dv, [&](const Block& b, const PartialRows& sums) {
+    void* out[kMaxBlockRows];
+    float* out_lse[kMaxBlockRows];
+    for (int r = 0; r < b.rows(); ++r) {
+      out[r] = row_of(y, b.token(r), b.head(r));
+      out_lse[r] = lse ? lse.row<float>(b.token(r)) + b.head(r) : nullptr;
+    }
+    kernels_.attention_finish(sums, b.rows(), dv, cache.scale, out, y.dtype, lse ? out_lse : nullptr);
+  });
+}
+
+void CpuBackend::attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache& cache,
+                                   const AttentionSpec& spec, const BatchMeta& batch) {
+  const int dv = static_cast<int>(sum.dim(2));
+  attend(q, cache, spec, batch, dv, [&](const Block& b, const PartialRows& sums) {
+    for (int r = 0; r < b.rows(); ++r) {
+      const int64_t t = b.token(r), n = b.head(r);
+      std::copy_n(sums.acc + r * sums.stride, dv, static_cast<float*>(row_of(sum, t, n)));
+      weight.row<float>(t)[n] = sums.weight[r];
+      k.row<float>(t)[n] = sums.k[r];
+    }
+  });
+}
+
+void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) {
+  const int64_t ranks = sums.dim(0), heads = y.dim(1), dv = y.dim(2),
+                stride = BlockAttention::padded(dv, kernels_.lanes);
+  const HostMemory::Temporary temporary(memory_);
+  const Tensor memory = scratch(DType::kF32, {workers_.size(), ranks, stride});
+  const double nanoseconds = static_cast<double>(ranks * dv);
+  for_rows(y.dim(0) * heads, nanoseconds, [&](int64_t row, int worker) {
+    const int64_t t = row / heads, n = row % heads;
+    float weight[kMaxRanks], k[kMaxRanks];
+    auto partial = [&](int64_t w) {
+      return PartialRows{memory.row<float>(worker) + w * stride, weight + w, k + w, stride};
+    };
+    for (int64_t w = 0; w < ranks; ++w) {
+      const float* from = sums.row<float>(w) + t * sums.stride[1] + n * sums.stride[2];
+      std::fill(std::copy_n(from, dv, partial(w).acc), partial(w).acc + stride, 0.0f);
+      weight[w] = weights.row<float>(w)[t * weights.stride[1] + n];
+      k[w] = ks.row<float>(w)[t * ks.stride[1] + n];
+    }
+    for (int64_t left = ranks; left > 1; left = (left + 1) / 2) {
+      for (int64_t w = 0; w + (left + 1) / 2 < left; ++w) {
+        kernels_.attention_merge(partial(w), partial(w + (left + 1) / 2), 1);
+      }
+    }
+    void* out = row_of(y, t, n);
+    float* out_lse = lse ? lse.row<float>(t) + n : nullptr;
+    kernels_.attention_finish(partial(0), 1, static_cast<int>(dv), value_scale, &out, y.dtype,
+                              lse ? &out_lse : nullptr);
+  });
 }
 
 }  // namespace braid

@@ -8,17 +8,6 @@
 namespace braid {
 namespace {
 
-std::vector<const Kernels*> supported_levels() {
-  std::vector<const Kernels*> levels;
-  if (__builtin_cpu_supports("x86-64-v2")) levels.push_back(&cpu_v2::kernels());
-  if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(&cpu_v3::kernels());
-  if (__builtin_cpu_supports("x86-64-v4")) {
-    levels.push_back(&cpu_v4::kernels());
-    if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&cpu_v4_bf16::kernels());
-  }
-  return levels;
-}
-
 const Kernels& choose_level(const std::string& wanted) {
   const std::vector<const Kernels*> levels = supported_levels();
   if (levels.empty()) throw Error("this processor lacks x86-64-v2 (SSE4.2), the least that the cpu backend runs on");
@@ -39,6 +28,17 @@ void pack_rows(const PanelLayout& layout, Tensor to, int64_t offset, const Tenso
 }
 
 }  // namespace
+
+std::vector<const Kernels*> supported_levels() {
+  std::vector<const Kernels*> levels;
+  if (__builtin_cpu_supports("x86-64-v2")) levels.push_back(&cpu_v2::kernels());
+  if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(&cpu_v3::kernels());
+  if (__builtin_cpu_supports("x86-64-v4")) {
+    levels.push_back(&cpu_v4::kernels());
+    if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&cpu_v4_bf16::kernels());
+  }
+  return levels;
+}
 
 std::vector<std::string> cpu_levels() {
   std::vector<std::string> names;

@@ -34,10 +34,15 @@ class CpuBackend final : public HostBackend {
   void mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps, const RopeTable&, const KvCache&,
                       const BatchMeta&) override;
   void attention(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&) override;
+  void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
+                         const BatchMeta&) override;
+  void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
 
  private:
+  template <typename Write>  // write(block, sums of its rows)
+  void attend(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int dv, const Write&);
   PanelLayout layout(int64_t n, int64_t k, int k_slices, DType stored) const;
   PanelLayout gate_up_layout(const ExpertWeights&) const;
   PanelLayout down_layout(const ExpertWeights&) const;

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kRowChunk = 96;       // rows of one task: a panel is read once for them
+constexpr int64_t kRowChunk = 96;  // rows of one task: a panel is read once for them
 constexpr double kTaskNanoseconds = 4000.0;
 constexpr double kFlopsPerNanosecond = 60.0, kBytesPerNanosecond = 20.0;  // for guesses of a task's length only
 
@@ -47,7 +47,8 @@ const Kernels::Products& CpuBackend::products(DType x, DType weights) const {
 Tensor CpuBackend::readable(Tensor x, DType weights) {
   if (x.dtype == DType::kF32) return x;
   if (weights == DType::kBF16 && kernels_.x_bf16_w_bf16.store) return x;
-  Tensor y = x.rank == 2 ? scratch(DType::kF32, {x.dim(0), x.dim(1)}) : scratch(DType::kF32, {x.dim(0), x.dim(1), x.dim(2)});
+  Tensor y =
+      x.rank == 2 ? scratch(DType::kF32, {x.dim(0), x.dim(1)}) : scratch(DType::kF32, {x.dim(0), x.dim(1), x.dim(2)});
   const int64_t inner = x.rank == 2 ? 1 : x.dim(1), n = x.dim(-1);
   for_rows(x.dim(0) * inner, static_cast<double>(n) / 8.0, [&](int64_t r, int) {
     const int64_t from = r / inner * x.stride[0] + (x.rank == 2 ? 0 : r % inner * x.stride[1]);

@@ -22,9 +22,9 @@ void* element(Tensor& t, int64_t offset) { return static_cast<char*>(t.data) + o
 
 // Pairs of this rank's experts, by expert and then by token.
 struct Pairs {
-  int32_t* start;   // [count + 1] first pair of every expert
-  int32_t* token;   // [pairs]
-  float* weight;    // [pairs]
+  int32_t* start;  // [count + 1] first pair of every expert
+  int32_t* token;  // [pairs]
+  float* weight;   // [pairs]
   int64_t n;
 };
 
@@ -53,8 +53,9 @@ void group_pairs(Pairs& pairs, const Tensor& ids, const Tensor& weights, const E
 
 double guess_nanoseconds(int64_t pairs, int n_experts, int64_t elements, DType stored) {
   const auto weights = static_cast<double>(elements);
-  return std::max(2.0 * weights * static_cast<double>(pairs) / kFlopsPerNanosecond,
-                  weights * static_cast<double>(std::min<int64_t>(pairs, n_experts)) * size_of(stored) / kBytesPerNanosecond);
+  return std::max(
+      2.0 * weights * static_cast<double>(pairs) / kFlopsPerNanosecond,
+      weights * static_cast<double>(std::min<int64_t>(pairs, n_experts)) * size_of(stored) / kBytesPerNanosecond);
 }
 
 }  // namespace

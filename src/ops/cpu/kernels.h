@@ -3,6 +3,7 @@
 // the files under kernels/: an inline function compiled for a newer level must not be the copy that the linker keeps.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "tensor/tensor.h"
 
@@ -13,15 +14,15 @@ namespace braid {
 struct ProductArgs {
   const void* const* x = nullptr;  // [rows] pointers to k consecutive elements
   int rows = 0;
-  const void* panel = nullptr;     // float32 [k][width], or bfloat16 [slices][ceil(k / slices / 2)][width][2]
-  int width = 0;                   // columns stored, a multiple of the level's lanes, at most one panel
+  const void* panel = nullptr;  // float32 [k][width], or bfloat16 [slices][ceil(k / slices / 2)][width][2]
+  int width = 0;                // columns stored, a multiple of the level's lanes, at most one panel
   int64_t k = 0;
   int k_slices = 1;
 
-  int columns = 0;                 // columns wanted
-  void* const* y = nullptr;        // [rows] pointers to where the first column goes
+  int columns = 0;           // columns wanted
+  void* const* y = nullptr;  // [rows] pointers to where the first column goes
   DType y_type = DType::kF32;
-  const float* bias = nullptr;     // [columns], for Store
+  const float* bias = nullptr;        // [columns], for Store
   const float* row_weight = nullptr;  // [rows], for Accumulate
 };
 
@@ -35,17 +36,17 @@ struct PartialRows {
   float* acc = nullptr;  // [rows, stride]
   float* weight = nullptr;
   float* k = nullptr;
-  int64_t stride = 0;    // dv rounded up to a whole number of vectors
+  int64_t stride = 0;  // dv rounded up to a whole number of vectors
 };
 
 struct AttentionArgs {
-  const float* q = nullptr;    // [rows, dk] float32
+  const float* q = nullptr;  // [rows, dk] float32
   int dk = 0, dv = 0;
-  float scale_log2 = 1.0f;     // score * scale_log2 is in units of log2
-  float* keys = nullptr;       // [dk][kKeyTile], the tile transposed
-  float* values = nullptr;     // [kKeyTile][stride]
-  float* scores = nullptr;     // [rows][kKeyTile]
-  float* rescale = nullptr;    // [rows]
+  float scale_log2 = 1.0f;   // score * scale_log2 is in units of log2
+  float* keys = nullptr;     // [dk][kKeyTile], the tile transposed
+  float* values = nullptr;   // [kKeyTile][stride]
+  float* scores = nullptr;   // [rows][kKeyTile]
+  float* rescale = nullptr;  // [rows]
   PartialRows state;
 };
 
@@ -80,11 +81,29 @@ struct Kernels {
   void (*round)(float* x, int64_t n, DType compute);
   void (*softmax)(float* y, const float* x, int64_t n);
   void (*sigmoid)(float* y, const float* x, int64_t n);
+
+  // For benchmarks: loops of n rounds that do nothing but multiply and add, and return the operations done; a read of
+  // n floats.
+  struct Ceilings {
+    int64_t (*float32_flops)(int64_t n, float* sink);
+    int64_t (*bf16_flops)(int64_t n, float* sink);
+    void (*read)(const float* from, int64_t n, float* sink);
+  } ceilings;
 };
 
-namespace cpu_v2 { const Kernels& kernels(); }       // x86-64-v2
-namespace cpu_v3 { const Kernels& kernels(); }       // AVX2, FMA
-namespace cpu_v4 { const Kernels& kernels(); }       // AVX-512
-namespace cpu_v4_bf16 { const Kernels& kernels(); }  // AVX-512 with bfloat16 dot products
+std::vector<const Kernels*> supported_levels();  // that this machine runs, worst first
+
+namespace cpu_v2 {
+const Kernels& kernels();
+}  // namespace cpu_v2
+namespace cpu_v3 {
+const Kernels& kernels();
+}  // namespace cpu_v3
+namespace cpu_v4 {
+const Kernels& kernels();
+}  // namespace cpu_v4
+namespace cpu_v4_bf16 {
+const Kernels& kernels();
+}  // namespace cpu_v4_bf16
 
 }  // namespace braid

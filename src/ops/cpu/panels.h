@@ -1,6 +1,7 @@
 // How the cpu backend packs a weight [n, k]: columns of the product in panels as wide as a register tile, the last one
-// only as wide as it must be; within a panel k runs outermost, in bfloat16 two at a time: [k / 2][width][2]. Every slice
-// of k starts on its own (an odd slice is padded by half a pair). Which panel a column lies in does not change its bits.
+// only as wide as it must be; within a panel k runs outermost, in bfloat16 two at a time: [k / 2][width][2]. Every
+// slice of k starts on its own (an odd slice is padded by half a pair). Which panel a column lies in does not change
+// its bits.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The threads of one CPU rank. run() hands tasks out one by one, so that a slow or descheduled thread delays at most the
-// task it holds; the caller works too and waits only for tasks that somebody has begun. Workers spin for some
+// The threads of one CPU rank. run() hands tasks out one by one, so that a slow or descheduled thread delays at most
+// the task it holds; the caller works too and waits only for tasks that somebody has begun. Workers spin for some
 // microseconds after a job, since the next one usually follows at once, then sleep: ranks may outnumber cores. With one
 // thread nothing is started and run() is a loop. Owned by one backend; run() is called by its thread only.
 #pragma once
@@ -28,9 +28,9 @@ class Workers {
       for (int64_t i = 0; i < n_tasks; ++i) f(i, 0);
       return;
     }
-    run_shared(n_tasks, [](const void* context, int64_t task, int worker) {
-      (*static_cast<const F*>(context))(task, worker);
-    }, &f);
+    run_shared(
+        n_tasks, [](const void* context, int64_t task, int worker) { (*static_cast<const F*>(context))(task, worker); },
+        &f);
   }
 
  private:
@@ -41,8 +41,8 @@ class Workers {
   void serve(int worker);
   void work(int worker);
 
-  // The ticket is (job number << 32 | next task). A task is claimed by raising it with compare-and-swap, which fails when
-  // the job has changed since the other fields were read.
+  // The ticket is (job number << 32 | next task). A task is claimed by raising it with compare-and-swap, which fails
+  // when the job has changed since the other fields were read.
   alignas(64) std::atomic<uint64_t> ticket_{kClosed};
   std::atomic<uint32_t> n_tasks_{0};
   std::atomic<Job> job_{nullptr};

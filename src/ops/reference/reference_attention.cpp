@@ -81,10 +81,11 @@ void ReferenceBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Te
   }
 }
 
-void ReferenceBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
-                                 const BatchMeta& batch) {
+void ReferenceBackend::attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache& cache,
+                                         const AttentionSpec& spec, const BatchMeta& batch) {
   const SequenceShard& shard = batch.shard;
-  const int64_t n_heads = q.dim(1), dk = q.dim(2), dv = y.dim(2), per_kv_head = n_heads / cache.k.dim(1);
+  const int64_t n_heads = q.dim(1), dk = q.dim(2), dv = sum.dim(2), per_kv_head = n_heads / cache.k.dim(1);
+  const double scale = static_cast<double>(cache.scale) * spec.scale / std::log(2.0);
   for (int64_t s = 0; s < batch.n_seqs; ++s) {
     const int32_t* blocks = batch.block_table.row<int32_t>(s);
     for (int64_t t = batch.q_start.as<int32_t>()[s]; t < batch.q_start.as<int32_t>()[s + 1]; ++t) {
@@ -96,27 +97,60 @@ void ReferenceBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& 
       for (int64_t n = 0; n < n_heads; ++n) {
         const int64_t kv_head = n / per_kv_head;
         const std::vector<double> query = read(q, t * q.stride[0] + n * q.stride[1], dk);
-        std::vector<double> scores(slots.size()), sum(static_cast<size_t>(dv), 0.0);
-        double max = -std::numeric_limits<double>::infinity(), weight = 0.0;
+        std::vector<double> scores(slots.size()), total(static_cast<size_t>(dv), 0.0);
+        double most = -std::numeric_limits<double>::infinity(), weights = 0.0;
         for (size_t j = 0; j < slots.size(); ++j) {
           const int64_t at = slots[j] * cache.k.stride[0] + kv_head * cache.k.stride[1];
           double score = 0.0;
           for (int64_t i = 0; i < dk; ++i) score += query[static_cast<size_t>(i)] * load_element(cache.k, at + i);
-          scores[j] = score * cache.scale * spec.scale;
-          max = std::max(max, scores[j]);
+          scores[j] = score * scale;
+          most = std::max(most, scores[j]);
         }
+        const double whole = std::ceil(most);
         for (size_t j = 0; j < slots.size(); ++j) {
-          const double p = std::exp(scores[j] - max);
+          const double p = std::exp2(scores[j] - whole);
           const int64_t at = slots[j] * cache.v.stride[0] + kv_head * cache.v.stride[1];
-          weight += p;
-          for (int64_t i = 0; i < dv; ++i) sum[static_cast<size_t>(i)] += p * load_element(cache.v, at + i);
+          weights += p;
+          for (int64_t i = 0; i < dv; ++i) total[static_cast<size_t>(i)] += p * load_element(cache.v, at + i);
         }
-        for (double& v : sum) v = slots.empty() ? 0.0 : v / weight * cache.scale;
-        write(y, t * y.stride[0] + n * y.stride[1], sum, y.dtype);
-        if (lse) lse.row<float>(t)[n] = static_cast<float>(max + std::log(weight));
+        write(sum, t * sum.stride[0] + n * sum.stride[1], total, DType::kF32);
+        weight.row<float>(t)[n] = static_cast<float>(weights);
+        k.row<float>(t)[n] = static_cast<float>(whole);
       }
     }
   }
+}
+
+void ReferenceBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) {
+  const int64_t dv = y.dim(2);
+  for (int64_t t = 0; t < y.dim(0); ++t) {
+    for (int64_t n = 0; n < y.dim(1); ++n) {
+      auto at = [&](const Tensor& x, int64_t w) { return x.row<float>(w)[t * x.stride[1] + n]; };
+      double k = -std::numeric_limits<double>::infinity(), weight = 0.0;
+      std::vector<double> total(static_cast<size_t>(dv), 0.0);
+      for (int64_t w = 0; w < sums.dim(0); ++w) k = std::max<double>(k, at(ks, w));
+      for (int64_t w = 0; w < sums.dim(0); ++w) {
+        if (at(weights, w) == 0.0f) continue;
+        const double factor = std::exp2(at(ks, w) - k);
+        weight += at(weights, w) * factor;
+        const std::vector<double> part = read(sums, w * sums.stride[0] + t * sums.stride[1] + n * sums.stride[2], dv);
+        for (size_t i = 0; i < part.size(); ++i) total[i] += part[i] * factor;
+      }
+      for (double& v : total) v = weight == 0.0 ? 0.0 : v / weight * value_scale;
+      write(y, t * y.stride[0] + n * y.stride[1], total, y.dtype);
+      if (lse) lse.row<float>(t)[n] = static_cast<float>(k * std::log(2.0) + std::log(weight));
+    }
+  }
+}
+
+void ReferenceBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                                 const BatchMeta& batch) {
+  const Tensor sum = scratch(DType::kF32, {1, y.dim(0), y.dim(1), y.dim(2)});
+  const Tensor weight = scratch(DType::kF32, {1, y.dim(0), y.dim(1)});
+  const Tensor k = scratch(DType::kF32, {1, y.dim(0), y.dim(1)});
+  attention_partial(sum.view({y.dim(0), y.dim(1), y.dim(2)}), weight.view({y.dim(0), y.dim(1)}),
+                    k.view({y.dim(0), y.dim(1)}), q, cache, spec, batch);
+  merge_partials(y, lse, sum, weight, k, cache.scale);
 }
 
 }  // namespace braid

@@ -28,6 +28,9 @@ class ReferenceBackend final : public HostBackend {
   void mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps, const RopeTable&, const KvCache&,
                       const BatchMeta&) override;
   void attention(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&) override;
+  void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
+                         const BatchMeta&) override;
+  void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
 

@@ -12,16 +12,22 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 BRAID_INLINE F load_lanes(const void* row, DType type, int64_t i) {
   switch (type) {
-    case DType::kBF16: return from_bf16_bits(load_as<U16>(static_cast<const uint16_t*>(row) + i));
-    case DType::kF8E4M3: return from_e4m3_bits(load_as<U8>(static_cast<const uint8_t*>(row) + i));
-    default: return load(static_cast<const float*>(row) + i);
+    case DType::kBF16:
+      return from_bf16_bits(load_as<U16>(static_cast<const uint16_t*>(row) + i));
+    case DType::kF8E4M3:
+      return from_e4m3_bits(load_as<U8>(static_cast<const uint8_t*>(row) + i));
+    default:
+      return load(static_cast<const float*>(row) + i);
   }
 }
 BRAID_INLINE float load_lane(const void* row, DType type, int64_t i) {
   switch (type) {
-    case DType::kBF16: return from_bf16_bits(U16{} + static_cast<const uint16_t*>(row)[i])[0];
-    case DType::kF8E4M3: return from_e4m3_bits(U8{} + static_cast<const uint8_t*>(row)[i])[0];
-    default: return static_cast<const float*>(row)[i];
+    case DType::kBF16:
+      return from_bf16_bits(U16{} + static_cast<const uint16_t*>(row)[i])[0];
+    case DType::kF8E4M3:
+      return from_e4m3_bits(U8{} + static_cast<const uint8_t*>(row)[i])[0];
+    default:
+      return static_cast<const float*>(row)[i];
   }
 }
 
@@ -129,12 +135,24 @@ BRAID_INLINE void with_rows(int begin, int end, int column, F_ f) {
   for (int row = begin; row < end;) {
     const int n = tile_rows(end - row);
     switch (n) {
-      case 1: f.template operator()<1, NV>(row, column); break;
-      case 2: f.template operator()<2, NV>(row, column); break;
-      case 3: f.template operator()<3, NV>(row, column); break;
-      case 4: f.template operator()<4, NV>(row, column); break;
-      case 5: f.template operator()<5, NV>(row, column); break;
-      default: f.template operator()<6, NV>(row, column); break;
+      case 1:
+        f.template operator()<1, NV>(row, column);
+        break;
+      case 2:
+        f.template operator()<2, NV>(row, column);
+        break;
+      case 3:
+        f.template operator()<3, NV>(row, column);
+        break;
+      case 4:
+        f.template operator()<4, NV>(row, column);
+        break;
+      case 5:
+        f.template operator()<5, NV>(row, column);
+        break;
+      default:
+        f.template operator()<6, NV>(row, column);
+        break;
     }
     row += n;
   }
@@ -144,10 +162,14 @@ BRAID_INLINE void for_tiles(int begin, int end, int vectors, F_ f) {
   int v = 0;
   for (; v + kTileVectors <= vectors; v += kTileVectors) with_rows<kTileVectors>(begin, end, v * kLanes, f);
   switch (vectors - v) {
-    case 1: return with_rows<1>(begin, end, v * kLanes, f);
-    case 2: return with_rows<2>(begin, end, v * kLanes, f);
-    case 3: return with_rows<kTileVectors == 4 ? 3 : 1>(begin, end, v * kLanes, f);
-    default: return;
+    case 1:
+      return with_rows<1>(begin, end, v * kLanes, f);
+    case 2:
+      return with_rows<2>(begin, end, v * kLanes, f);
+    case 3:
+      return with_rows < kTileVectors == 4 ? 3 : 1 > (begin, end, v * kLanes, f);
+    default:
+      return;
   }
 }
 
@@ -228,8 +250,8 @@ void finish(const PartialRows& a, int rows, int dv, float scale, void* const* y,
     }
     if (lse) {
       constexpr double kLn2 = 0.69314718055994530942;
-      *lse[r] = empty ? kMinusInfinity
-                      : static_cast<float>(kLn2 * a.k[r] + __builtin_log(static_cast<double>(a.weight[r])));
+      *lse[r] =
+          empty ? kMinusInfinity : static_cast<float>(kLn2 * a.k[r] + __builtin_log(static_cast<double>(a.weight[r])));
     }
   }
 }

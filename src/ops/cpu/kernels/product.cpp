@@ -61,12 +61,18 @@ __attribute__((noinline)) void sums(TileSums* slices, const ProductArgs& a, int 
 template <int NV, typename X, typename W>
 void sums_of_rows(TileSums* slices, const ProductArgs& a, int row, int rows) {
   switch (rows) {
-    case 1: return sums<1, NV, X, W>(slices, a, row);
-    case 2: return sums<2, NV, X, W>(slices, a, row);
-    case 3: return sums<3, NV, X, W>(slices, a, row);
-    case 4: return sums<4, NV, X, W>(slices, a, row);
-    case 5: return sums<5, NV, X, W>(slices, a, row);
-    default: return sums<6, NV, X, W>(slices, a, row);
+    case 1:
+      return sums<1, NV, X, W>(slices, a, row);
+    case 2:
+      return sums<2, NV, X, W>(slices, a, row);
+    case 3:
+      return sums<3, NV, X, W>(slices, a, row);
+    case 4:
+      return sums<4, NV, X, W>(slices, a, row);
+    case 5:
+      return sums<5, NV, X, W>(slices, a, row);
+    default:
+      return sums<6, NV, X, W>(slices, a, row);
   }
 }
 static_assert(kTileRows == 6 && kTileVectors <= 4);

@@ -17,6 +17,7 @@ const Kernels& kernels() {
     add_products(t);
     add_attention(t);
     add_rows(t);
+    add_ceilings(t);
     return t;
   }();
   return table;

@@ -7,5 +7,6 @@ namespace braid::BRAID_LEVEL {
 void add_products(Kernels&);
 void add_attention(Kernels&);
 void add_rows(Kernels&);
+void add_ceilings(Kernels&);
 
 }  // namespace braid::BRAID_LEVEL

@@ -1,6 +1,6 @@
 // Vectors of the instruction-set level that the including file is compiled for. Files in this folder are compiled once
-// per level with BRAID_LEVEL naming the level's namespace; everything here is forced inline and lives in that namespace,
-// so that no function compiled for one level can be linked into another.
+// per level with BRAID_LEVEL naming the level's namespace; everything here is forced inline and lives in that
+// namespace, so that no function compiled for one level can be linked into another.
 //
 // Fusing is written down: fma() is the one place, one rounding where the level has the instruction and two where it has
 // not. A lane's result never depends on its neighbours, so that a row or column gives the same bits wherever it lies.
