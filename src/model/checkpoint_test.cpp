@@ -318,6 +318,25 @@ TEST(Checkpoint, BytesReadAreTheFilesBytes) {
   EXPECT_TRUE(finish_loading(*source, readers, {}).empty());
 }
 
+TEST(Checkpoint, RanksReadAtTheSameTime) {
+  const TempFolder folder;
+  Writer w;
+  w.add("x", {64, 64}, codes(64 * 64));
+  w.add("x_scale_inv", {1, 1}, std::vector<float>{0.5f});
+  w.save(folder.file("model.safetensors"));
+  const auto source = open_checkpoint(folder.path());
+  std::vector<float> together(64 * 64);
+  const Tensor out(together.data(), DType::kF32, {64, 64});
+  std::vector<std::thread> ranks;
+  for (int64_t r = 0; r < 4; ++r)
+    ranks.emplace_back([&, r] {
+      CheckpointReader reader(*source, DType::kF32);
+      reader.read("x", {64, 64}, {{r * 16, (r + 1) * 16}, {0, 64}}, out.rows(r * 16, (r + 1) * 16));
+    });
+  for (std::thread& t : ranks) t.join();
+  EXPECT_EQ(together, read_slice<float>(*source, "x", {64, 64}));
+}
+
 RC_GTEST_PROP(Dummy, SlicesEqualTheWhole, ()) {
   const auto source = make_dummy_source(*rc::gen::arbitrary<uint64_t>(), DType::kBF16);
   const Shape shape = *rc::gen::elementOf(std::vector<Shape>{{17, 9}, {3, 5, 7}, {40}});

@@ -194,10 +194,12 @@ void read_attention(ModelConfig& c, const ModelConfigReader& r) {
   if (c.n_heads % c.n_kv_heads != 0)
     throw Error("{}: 'num_key_value_heads' is {}; it must divide the {} of 'num_attention_heads'", c.file, c.n_kv_heads,
                 c.n_heads);
-  if (!r.has({"head_dim"}) && c.hidden % c.n_heads != 0)
+  // Only llama may leave it out; in the others it is not hidden / heads in general.
+  const bool derived = c.architecture == Architecture::kLlama && !r.has({"head_dim"});
+  if (derived && c.hidden % c.n_heads != 0)
     throw Error("{}: 'num_attention_heads' is {}; without 'head_dim' it must divide the {} of 'hidden_size'", c.file,
                 c.n_heads, c.hidden);
-  c.head_dim = r.size({"head_dim"}, c.hidden / c.n_heads);
+  c.head_dim = derived ? c.hidden / c.n_heads : r.size({"head_dim"});
   for (const std::string& kind : r.texts({"layer_types"}))
     if (kind != "full_attention") r.fail("layer_types", kind, "full_attention in every layer");
   if (r.boolean({"use_sliding_window"}, false)) r.fail("use_sliding_window", true, "false");

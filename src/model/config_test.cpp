@@ -209,6 +209,8 @@ TEST(Config, WrongValuesAreNamedWithFileAndKey) {
               HasSubstr("'num_key_value_heads' is 3; it must divide the 8"));
   EXPECT_THAT(complaint("llama", {{"head_dim", nullptr}, {"num_attention_heads", 6}}),
               HasSubstr("it must divide the 64 of 'hidden_size'"));
+  EXPECT_EQ(fixture("llama", R"({"head_dim": null, "num_attention_heads": 4})").head_dim, 16);
+  EXPECT_THAT(complaint("qwen3", {{"head_dim", nullptr}}), HasSubstr("'head_dim' is missing"));
   EXPECT_THAT(complaint("llama", {{"head_dim", 7}}), HasSubstr("7 rotary lanes"));
   EXPECT_THAT(complaint("llama", {{"rms_norm_eps", 0}}), HasSubstr("'rms_norm_eps' is 0"));
   EXPECT_THAT(complaint("llama", {{"dtype", "int8"}}),
