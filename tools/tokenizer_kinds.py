@@ -3,8 +3,10 @@
 Used by tools/tokenizer_cases.py (golden data) and tests/oracle/tokenizer_oracle.py (live comparison).
 """
 
+import itertools
 import json
 import random
+import struct
 import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -305,6 +307,42 @@ def unigram_bytes():
                    decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="first")]))
 
 
+def charsmap(entries):
+    """SentencePiece's compiled map: a double-array trie (as Darts-clone lays it out) and the replacements."""
+    blob, trie = b"", {}
+    for key, value in entries.items():
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[None] = len(blob)
+        blob += value.encode() + b"\0"
+    units, used = {}, {0}
+
+    def place(position, node):
+        labels = [0 if c is None else c for c in node]
+        base = next(b for b in itertools.count(1) if all(b ^ c not in used for c in labels))
+        used.update(base ^ c for c in labels)
+        units[position] = units.get(position, 0) | (position ^ base) << 10 | (None in node) << 8
+        for c, child in node.items():
+            if c is None:
+                units[base] = child | 1 << 31
+            else:
+                units[base ^ c] = c
+                place(base ^ c, child)
+
+    place(0, trie)
+    array = [units.get(i, 0) for i in range(max(units) + 256)]
+    return struct.pack(f"<I{len(array)}I", 4 * len(array), *array) + blob
+
+
+def precompiled():
+    entries = {chr(c): unicodedata.normalize("NFKC", chr(c)) for c in [*range(0xFF01, 0xFF5F), *range(0x2460, 0x2474)]}
+    entries |= {"\t": " ", "\n": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "ﬁ": "fi", "e\u0301": "é", "a\u0308": "ä",
+                "a": "a", "か\u3099": "が", "½": "1⁄2", "\u0301": "", "👩": "w", "\u200d": " "}
+    return unigram(pre_tokenizers.Metaspace(), normalizers.Sequence([
+        normalizers.Precompiled(charsmap(entries)), normalizers.Replace(Regex(" {2,}"), " ")]))
+
+
 def word_level():
     t = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     t.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
@@ -328,7 +366,7 @@ KINDS = {
     "deepseek_v3": deepseek_v3, "llama2": llama2, "llama2_metaspace": llama2_metaspace, "gemma": gemma,
     "bpe_unknown": lambda: bpe_unknown(False), "bpe_unknown_fused": lambda: bpe_unknown(True), "bpe_prefix": bpe_prefix,
     "clip": clip, "bert": bert, "bert_cased": lambda: bert(False, strip_accents=False, handle_chinese_chars=False),
-    "t5": t5, "unigram_bytes": unigram_bytes, "word_level": word_level,
+    "t5": t5, "unigram_bytes": unigram_bytes, "precompiled": precompiled, "word_level": word_level,
     "split_removed": lambda: split_kind("removed", False, True),
     "split_isolated": lambda: split_kind("isolated", True, False),
     "split_previous": lambda: split_kind("merged_with_previous", False, False),

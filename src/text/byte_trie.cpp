@@ -6,7 +6,7 @@
 namespace braid {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> members) {
-  std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(members.begin(), members.end());
   // Breadth first: each node stands for the range of sorted members that share its prefix.
   struct Range {
     size_t begin, end, depth;

@@ -11,7 +11,7 @@ namespace braid {
 class ByteTrie {
  public:
   ByteTrie() = default;
-  // Of equal strings the last counts; empty strings are left out.
+  // Values are not negative; of equal strings the one with the largest counts. Empty strings are left out.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> members);
 
   bool empty() const { return nodes_.empty(); }
