@@ -1,6 +1,7 @@
 // Requests to template variables, and what the server changes in messages beforehand.
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,8 @@
 
 namespace braid {
 namespace {
+
+constexpr int64_t kProbeSteps = 1'000'000;  // a template that needs more for two messages has other problems
 
 void set_variable(TemplateVariables& variables, const std::string& name, Value value) {
   for (auto& [key, held] : variables)
@@ -91,8 +94,10 @@ ChatTemplate ChatTemplate::compile(std::string_view source, const SpecialTokens&
   t.code_ = std::make_shared<const TemplateCode>(parse_template(source));
   t.special_tokens_ = special_tokens;
   t.limits_ = limits;
-  t.takes_parts_ = probe_parts(t);
-  t.takes_null_content_ = probe_null(t);
+  ChatTemplate probe = t;
+  probe.limits_.steps = std::min<int64_t>(limits.steps, kProbeSteps);
+  t.takes_parts_ = probe_parts(probe);
+  t.takes_null_content_ = probe_null(probe);
   return t;
 }
 
@@ -120,6 +125,19 @@ std::string ChatTemplate::render(const OrderedJson& request, const std::tm& now)
     for (const auto& [name, value] : kwargs.items()) set_variable(variables, name, Value::from_json(value));
   }
   return render_template(*code_, variables, now, limits_);
+}
+
+std::string render_request(const ChatTemplateSource& source, const OrderedJson& request, const std::tm& now) {
+  return ChatTemplate::compile(source.text, source.special_tokens).render(request, now);
+}
+
+void set_special_token(SpecialTokens& tokens, const std::string& name, const std::string& text) {
+  for (auto& [key, held] : tokens)
+    if (key == name) {
+      held = text;
+      return;
+    }
+  tokens.emplace_back(name, text);
 }
 
 OrderedJson prepare_messages_for_server(const ChatTemplate& chat_template, OrderedJson request) {

@@ -59,5 +59,9 @@ struct ChatTemplateSource {
   SpecialTokens special_tokens;
 };
 ChatTemplateSource read_chat_template(const std::string& model_dir);
+void set_special_token(SpecialTokens& tokens, const std::string& name, const std::string& text);  // adds or replaces
+
+// What `braid render` prints: the messages unchanged, the order of keys kept.
+std::string render_request(const ChatTemplateSource& source, const OrderedJson& request, const std::tm& now);
 
 }  // namespace braid

@@ -65,4 +65,43 @@ TEST(ChatTemplate, PublishedTemplatesRenderAsTransformersDoes) {
   std::cout << "published templates: " << right << " of " << n << " cases equal\n";
 }
 
+TEST(ChatTemplate, ServerPreparesMessages) {
+  const auto lists = ChatTemplate::compile(
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}"
+      "{% endfor %}{% endif %}{% endfor %}",
+      {});
+  const auto strings = ChatTemplate::compile("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", {});
+  const auto prints = ChatTemplate::compile("{% for m in messages %}{{ m.content }}{% endfor %}", {});
+  EXPECT_TRUE(lists.takes_parts());
+  EXPECT_FALSE(strings.takes_parts());
+  EXPECT_FALSE(prints.takes_parts());  // it would print the list
+  EXPECT_FALSE(strings.takes_null_content());
+  const OrderedJson request = OrderedJson::parse(R"({"messages": [
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": null, "tool_calls": [
+        {"type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}},
+        {"type": "function", "function": {"name": "g", "arguments": "not json"}}]}]})");
+  const OrderedJson joined = prepare_messages_for_server(strings, request)["messages"];
+  EXPECT_EQ(joined[0]["content"], "a\nb");
+  EXPECT_EQ(joined[1]["content"], "");
+  EXPECT_EQ(to_string(joined[1]["tool_calls"][0]["function"]["arguments"]), R"({"z":1,"a":2})");
+  EXPECT_EQ(joined[1]["tool_calls"][1]["function"]["arguments"], "not json");
+  EXPECT_TRUE(prepare_messages_for_server(lists, request)["messages"][0]["content"].is_array());
+}
+
+TEST(ChatTemplate, RequestVariables) {
+  const auto t = ChatTemplate::compile("{{ bos_token }}{{ x }}{{ tools is none }}{{ add_generation_prompt }}{{ enable_thinking }}", {{"bos_token", "<s>"}});
+  EXPECT_EQ(t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": {"x": 5, "enable_thinking": false}})"), local_now()),
+            "<s>5TrueFalseFalse");
+  EXPECT_THROW(t.render(OrderedJson::parse("{}"), local_now()), Error);
+  EXPECT_THROW(t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": 1})"), local_now()), Error);
+}
+
+TEST(ChatTemplate, IsoTimes) {
+  EXPECT_EQ(parse_iso_time("2026-01-15T10:30:00").tm_wday, 4);
+  EXPECT_EQ(parse_iso_time("2026-01-15 10:30:00.5Z").tm_hour, 10);
+  for (const char* bad : {"", "2026", "2026-13-01T00:00:00", "2026-01-15T10:30", "2026-01-15T10:30:00x"})
+    EXPECT_THROW(parse_iso_time(bad), Error) << bad;
+}
+
 }  // namespace braid
