@@ -25,5 +25,6 @@ int run_generate(const Arguments&);
 int run_verify(const Arguments&);
 int run_eval(const Arguments&);
 int run_plan(const Arguments&);
+int run_render(const Arguments&);
 
 }  // namespace braid
