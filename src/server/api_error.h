@@ -12,7 +12,10 @@ class ApiError : public std::runtime_error {
  public:
   ApiError(int http_status, std::string error_type, std::string field, const std::string& message,
            std::string error_code = "")
-      : std::runtime_error(message), status(http_status), type(std::move(error_type)), param(std::move(field)),
+      : std::runtime_error(message),
+        status(http_status),
+        type(std::move(error_type)),
+        param(std::move(field)),
         code(std::move(error_code)) {}
 
   int status;

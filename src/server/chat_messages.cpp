@@ -19,7 +19,8 @@ bool is_text_part(const OrderedJson& part) {
 
 void check_content(const OrderedJson& content, const std::string& field) {
   if (content.is_string()) return;
-  if (!content.is_array()) throw bad_field(field, "'{}' must be a string or a list of parts, not {}", field, content.type_name());
+  if (!content.is_array())
+    throw bad_field(field, "'{}' must be a string or a list of parts, not {}", field, content.type_name());
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string part = fmt::format("{}[{}]", field, i);
     if (!content[i].is_object()) throw bad_field(part, "'{}' must be an object, not {}", part, content[i].type_name());
@@ -58,7 +59,8 @@ void normalise_messages(OrderedJson& messages) {
     const std::string name = fmt::format("messages[{}]", i);
     if (!message.is_object()) throw bad_field(name, "'{}' must be an object, not {}", name, message.type_name());
     const auto role = message.find("role");
-    if (role == message.end() || !role->is_string()) throw bad_field(name + ".role", "'{}.role' must be a string", name);
+    if (role == message.end() || !role->is_string())
+      throw bad_field(name + ".role", "'{}.role' must be a string", name);
     const bool has_calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
     if (has_calls) normalise_tool_calls(message["tool_calls"], name + ".tool_calls");
     const auto content = message.find("content");

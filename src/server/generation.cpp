@@ -17,7 +17,9 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
+double seconds_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
 
 // Choice 0 uses the request's seed itself; the others independent ones (splitmix64).
 uint64_t choice_seed(uint64_t seed, int index) {
@@ -37,7 +39,10 @@ uint64_t random_seed() {
 
 Generation::Generation(GenerationContext& context, std::shared_ptr<Exchange> exchange, PreparedRequest request,
                        std::string id, std::string model)
-    : context_(context), exchange_(std::move(exchange)), request_(std::move(request)), id_(std::move(id)),
+    : context_(context),
+      exchange_(std::move(exchange)),
+      request_(std::move(request)),
+      id_(std::move(id)),
       writer_(request_.api.kind, id_, unix_seconds(), std::move(model), context.text),
       arrived_(exchange_->request().arrived) {}
 
@@ -78,7 +83,8 @@ void Generation::submit(Choice& choice) {
   request.sampling.seed = choice_seed(*api.seed, choice.index % api.n);
   if (!request_.constraints.empty()) request.constraint = request_.constraints[choice.index];
   int& max_tokens = request.sampling.max_tokens;
-  if (max_tokens < 0) max_tokens = static_cast<int>(context_.max_model_len - static_cast<int64_t>(prompt.tokens.size()));
+  if (max_tokens < 0)
+    max_tokens = static_cast<int>(context_.max_model_len - static_cast<int64_t>(prompt.tokens.size()));
   context_.metrics.params_max_tokens.observe(max_tokens);
   max_tokens = std::max(max_tokens, 1);  // with 0 the prompt is all that is wanted; its one token is dropped
   if (api.sampling.prompt_logprobs) choice.prompt_logprobs.resize(prompt.tokens.size());
@@ -101,7 +107,8 @@ void Generation::on_delta(int index, Delta&& delta, Clock::time_point now) {
   choice.cached_tokens = std::max(choice.cached_tokens, delta.cached_tokens);
   for (size_t i = 0; i < delta.prompt_logprobs.size(); ++i) {
     const size_t position = delta.logits_start + 1 + i;
-    if (position < choice.prompt_logprobs.size()) choice.prompt_logprobs[position] = std::move(delta.prompt_logprobs[i]);
+    if (position < choice.prompt_logprobs.size())
+      choice.prompt_logprobs[position] = std::move(delta.prompt_logprobs[i]);
   }
   take_tokens(choice, delta, now);
   if (delta.finish != FinishReason::kNone && !choice.finished) {
@@ -283,14 +290,18 @@ void Generation::end(int status) {
     context_.metrics.prompt_tokens.observe(static_cast<double>(u.prompt_tokens));
   }
   const std::string finish = choices_.empty() || choices_[0].finish_reason.empty() ? "none" : choices_[0].finish_reason;
-  log_info("request id={} status={} stream={} choices={} prompt_tokens={} cached_tokens={} output_tokens={} ttft_ms={:.1f} "
-           "total_ms={:.1f} finish={}",
-           id_, status, request_.api.stream, choices_.size(), u.prompt_tokens, u.cached_tokens, u.completion_tokens,
-           ttft < 0 ? -1 : ttft * 1e3, total * 1e3, finish);
+  log_info(
+      "request id={} status={} stream={} choices={} prompt_tokens={} cached_tokens={} output_tokens={} ttft_ms={:.1f} "
+      "total_ms={:.1f} finish={}",
+      id_, status, request_.api.stream, choices_.size(), u.prompt_tokens, u.cached_tokens, u.completion_tokens,
+      ttft < 0 ? -1 : ttft * 1e3, total * 1e3, finish);
 }
 
 ChoiceView Generation::view(const Choice& c) const {
-  ChoiceView v{.index = c.index, .text = &c.text, .logprobs = c.logprobs, .finish_reason = c.finish_reason,
+  ChoiceView v{.index = c.index,
+               .text = &c.text,
+               .logprobs = c.logprobs,
+               .finish_reason = c.finish_reason,
                .stop_string = c.stop_string};
   if (request_.api.sampling.prompt_logprobs) {
     v.prompt = request_.prompts[c.prompt].tokens;

@@ -46,7 +46,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void start();  // submits every choice
   void on_delta(int choice, Delta&& delta, Clock::time_point now);
-  void flush();  // writes what the deltas since the last flush made certain; once per engine step
+  void flush();                      // writes what the deltas since the last flush made certain; once per engine step
   void fail(const ApiError& error);  // ends every choice: a status while nothing was sent, else an error event
   void cut_short();                  // drain deadline: the choices end as they are, with finish reason "abort"
   void on_wait(Clock::time_point now);  // now and then: a stream that still queues shows its head, against time-outs
@@ -56,8 +56,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int index = 0, prompt = 0;
     RequestId engine_id;
     std::unique_ptr<TextStream> stream;
-    TextDelta text;                        // certain and, when streaming, not sent yet
-    std::vector<TokenOutput> logprobs;     // likewise
+    TextDelta text;                     // certain and, when streaming, not sent yet
+    std::vector<TokenOutput> logprobs;  // likewise
     std::vector<TokenOutput> prompt_logprobs;
     int64_t n_output = 0, cached_tokens = 0;
     Clock::time_point first_token{}, last_token{};

@@ -1,10 +1,10 @@
 // The only file that includes Asio and Beast (8 s to compile). Of Beast it uses the request parser alone; replies are
 // plain bytes. Everything below runs on the io thread unless it says otherwise.
 //
-// A connection is one coroutine that reads, and a send buffer that anyone on the io thread may append to. Reads wait for
-// readiness and then fill a buffer shared by all connections, so an idle connection holds no read buffer. Sends are tried
-// directly once per turn of the loop (flush of the dirty list), which costs one system call per stream and step, and wait
-// for writability only when the socket is full.
+// A connection is one coroutine that reads, and a send buffer that anyone on the io thread may append to. Reads wait
+// for readiness and then fill a buffer shared by all connections, so an idle connection holds no read buffer. Sends are
+// tried directly once per turn of the loop (flush of the dirty list), which costs one system call per stream and step,
+// and wait for writability only when the socket is full.
 #include "server/http_server.h"
 
 #include <netdb.h>
@@ -57,7 +57,9 @@ std::string_view reason(int status) {
           http::obsolete_reason(static_cast<http::status>(status)).size()};
 }
 
-Clock::duration seconds(double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); }
+Clock::duration seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
 
 }  // namespace
 
@@ -130,8 +132,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t out_sent_ = 0;
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<class ConnectionExchange> exchange_;  // the running request
-  bool idle_ = false;           // waiting for the first byte of a request
-  bool last_request_ = false;   // close after the current one
+  bool idle_ = false;                                   // waiting for the first byte of a request
+  bool last_request_ = false;                           // close after the current one
   bool waiting_read_ = false, waiting_write_ = false;
   bool dirty_ = false, closed_ = false;
   bool http_1_0_ = false;  // of the current request
@@ -269,8 +271,10 @@ void Connection::flush() {
   if (out_.capacity() > Exchange::kBacklogHigh) out_.shrink_to_fit();
   const auto exchange = exchange_;
   if (!exchange) return;
-  if (exchange->ended()) request_done();
-  else exchange->sent_all();
+  if (exchange->ended())
+    request_done();
+  else
+    exchange->sent_all();
 }
 
 asio::awaitable<bool, Executor> Connection::read_some() {
@@ -426,7 +430,8 @@ Task HttpServer::Impl::accept_loop() {
     socket.non_blocking(true, ec);
     socket.set_option(asio::ip::tcp::no_delay(true), ec);
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-    asio::co_spawn(io, [connection]() { return connection->run(); }, asio::detached);
+    asio::co_spawn(
+        io, [connection]() { return connection->run(); }, asio::detached);
   }
 }
 
@@ -465,7 +470,8 @@ void HttpServer::Impl::bind() {
   hints.ai_flags = AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
   const std::string service = std::to_string(options.port);
-  if (const int rc = getaddrinfo(options.host.empty() ? nullptr : options.host.c_str(), service.c_str(), &hints, &found))
+  if (const int rc =
+          getaddrinfo(options.host.empty() ? nullptr : options.host.c_str(), service.c_str(), &hints, &found))
     throw Error("--host {}: {}", options.host, gai_strerror(rc));
   asio::ip::tcp::endpoint endpoint;
   endpoint.resize(found->ai_addrlen);

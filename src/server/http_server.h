@@ -1,6 +1,6 @@
 // HTTP/1.1 over one listening socket: one io_context and one thread. Keep-alive, pipelining, Content-Length and chunked
-// bodies, 100-continue, chunked streaming replies; a client that leaves is noticed while its request runs, a client that
-// does not read holds only its own backlog. What a request means is the handler's business (server.h).
+// bodies, 100-continue, chunked streaming replies; a client that leaves is noticed while its request runs, a client
+// that does not read holds only its own backlog. What a request means is the handler's business (server.h).
 //
 //   HttpServer http({.host = "127.0.0.1", .port = 0}, [](std::shared_ptr<Exchange> x) { x->reply({.body = "{}"}); });
 //   http.start();  // http.port() is the bound port
@@ -18,10 +18,10 @@ struct HttpOptions {
   int backlog = 4096;
   int64_t max_body_bytes = 64 << 20;
   int max_header_bytes = 32 << 10;
-  int max_connections = 16384;  // more are closed at once
-  double keep_alive_s = 65;     // idle time between requests; longer than the usual 60 s of proxies and client pools
-  double read_timeout_s = 30;   // without a byte, inside a request
-  double write_timeout_s = 300; // without a byte taken, while a reply waits to be sent
+  int max_connections = 16384;   // more are closed at once
+  double keep_alive_s = 65;      // idle time between requests; longer than the usual 60 s of proxies and client pools
+  double read_timeout_s = 30;    // without a byte, inside a request
+  double write_timeout_s = 300;  // without a byte taken, while a reply waits to be sent
 };
 
 class HttpServer {

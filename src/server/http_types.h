@@ -14,9 +14,9 @@ namespace braid {
 using Clock = std::chrono::steady_clock;
 
 struct HttpRequest {
-  std::string method;  // "GET", upper case as sent
-  std::string path;    // without the query, not percent-decoded
-  std::string query;   // after '?', may be empty
+  std::string method;                                        // "GET", upper case as sent
+  std::string path;                                          // without the query, not percent-decoded
+  std::string query;                                         // after '?', may be empty
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   Clock::time_point arrived;  // when the last byte of the request came in
@@ -33,7 +33,7 @@ struct HttpReply {
   std::string content_type = "application/json";
   std::string body{};
   std::vector<std::pair<std::string, std::string>> headers{};  // beyond Content-Type, -Length, Connection
-  bool close = false;  // end the connection after this reply
+  bool close = false;                                          // end the connection after this reply
 };
 
 // One request and its answer. IO thread only. Exactly one of reply() or start_stream() .. end(); whatever comes after

@@ -24,10 +24,14 @@ int sequence_length(std::string_view s, int& bad) {
   bad = 1;
   int n = 0;
   uint8_t low = 0x80, high = 0xBF;  // bounds of the second byte: no overlong forms, surrogates or beyond U+10FFFF
-  if (b0 >= 0xC2 && b0 <= 0xDF) n = 2;
-  else if (b0 >= 0xE0 && b0 <= 0xEF) n = 3, low = b0 == 0xE0 ? 0xA0 : 0x80, high = b0 == 0xED ? 0x9F : 0xBF;
-  else if (b0 >= 0xF0 && b0 <= 0xF4) n = 4, low = b0 == 0xF0 ? 0x90 : 0x80, high = b0 == 0xF4 ? 0x8F : 0xBF;
-  else return 0;
+  if (b0 >= 0xC2 && b0 <= 0xDF)
+    n = 2;
+  else if (b0 >= 0xE0 && b0 <= 0xEF)
+    n = 3, low = b0 == 0xE0 ? 0xA0 : 0x80, high = b0 == 0xED ? 0x9F : 0xBF;
+  else if (b0 >= 0xF0 && b0 <= 0xF4)
+    n = 4, low = b0 == 0xF0 ? 0x90 : 0x80, high = b0 == 0xF4 ? 0x8F : 0xBF;
+  else
+    return 0;
   if (byte(1) < low || byte(1) > high) return 0;
   for (int i = 2; i < n; ++i) {
     bad = i;
@@ -39,13 +43,27 @@ int sequence_length(std::string_view s, int& bad) {
 void append_escape(std::string& out, char c) {
   static constexpr char kHex[] = "0123456789abcdef";
   switch (c) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    case '\b': out += "\\b"; return;
-    case '\f': out += "\\f"; return;
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\b':
+      out += "\\b";
+      return;
+    case '\f':
+      out += "\\f";
+      return;
     default:
       out += "\\u00";
       out += kHex[static_cast<uint8_t>(c) >> 4];
@@ -72,8 +90,10 @@ void append_json_string(std::string& out, std::string_view text) {
       }
     }
     out.append(text, copied, i - copied);
-    if (kind == 1) append_escape(out, text[i]);
-    else out += kReplacement;
+    if (kind == 1)
+      append_escape(out, text[i]);
+    else
+      out += kReplacement;
     i += kind == 1 ? 1 : bad;
     copied = i;
   }

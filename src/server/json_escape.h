@@ -1,5 +1,5 @@
-// JSON strings written straight into a reply buffer. A streamed token is one call of this, so it copies runs of ordinary
-// bytes instead of building a JSON tree.
+// JSON strings written straight into a reply buffer. A streamed token is one call of this, so it copies runs of
+// ordinary bytes instead of building a JSON tree.
 #pragma once
 #include <string>
 #include <string_view>

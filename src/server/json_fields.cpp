@@ -30,7 +30,8 @@ const char* broken_bound(std::string_view text) {
       case ':':
         if (++n_members.back() > kMaxKeys) return "an object in the body has more than 4096 keys";
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return nullptr;

@@ -53,7 +53,8 @@ std::string MetricsRegistry::prometheus_text() const {
       int64_t below = 0;
       for (size_t i = 0; i <= f.histogram.bounds().size(); ++i) {
         below += f.histogram.counts()[i];
-        const std::string bound = i == f.histogram.bounds().size() ? "+Inf" : fmt::format("{}", f.histogram.bounds()[i]);
+        const std::string bound =
+            i == f.histogram.bounds().size() ? "+Inf" : fmt::format("{}", f.histogram.bounds()[i]);
         out += fmt::format("{}_bucket{} {}\n", name, labels(fmt::format("le=\"{}\"", bound)), below);
       }
       out += fmt::format("{}_sum{} {}\n{}_count{} {}\n", name, labels(""), f.histogram.sum(), name, labels(""),

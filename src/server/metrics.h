@@ -1,5 +1,5 @@
-// Counters, gauges and histograms that print themselves as Prometheus text. One thread writes and reads (the io thread),
-// so the numbers are plain words.
+// Counters, gauges and histograms that print themselves as Prometheus text. One thread writes and reads (the io
+// thread), so the numbers are plain words.
 #pragma once
 #include <cstdint>
 #include <deque>

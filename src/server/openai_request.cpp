@@ -15,8 +15,8 @@ namespace braid {
 namespace {
 
 constexpr int kMaxChoices = 128;
-constexpr int kMaxPrompts = 2048;     // of one completions request
-constexpr int kMaxSequences = 4096;   // prompts x n
+constexpr int kMaxPrompts = 2048;    // of one completions request
+constexpr int kMaxSequences = 4096;  // prompts x n
 constexpr int kMaxTopLogprobs = 20;
 constexpr size_t kMaxStops = 64, kMaxStopBytes = 4096;
 
@@ -43,7 +43,8 @@ void parse_sampling(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
       char* end = nullptr;
       const long id = key.empty() ? -1 : std::strtol(key.c_str(), &end, 10);
       if (id < 0 || *end != 0 || id >= rules.vocab_size)
-        throw bad_field("logit_bias", "'logit_bias' key \"{}\" must be a token id from 0 to {}", key, rules.vocab_size - 1);
+        throw bad_field("logit_bias", "'logit_bias' key \"{}\" must be a token id from 0 to {}", key,
+                        rules.vocab_size - 1);
       if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100))
         throw bad_field("logit_bias", "'logit_bias' of token {} must be a number from -100 to 100", id);
       s.logit_bias.emplace_back(static_cast<int32_t>(id), value.get<float>());
@@ -54,16 +55,19 @@ void parse_sampling(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
 void parse_lengths(JsonFields& f, ApiRequest& out) {
   const int low = out.kind == ApiKind::kCompletion ? 0 : 1;  // 0: only the prompt's log-probabilities are wanted
   int64_t max_tokens = f.integer("max_tokens", -1, low, std::numeric_limits<int>::max());
-  if (out.kind == ApiKind::kChat) max_tokens = f.integer("max_completion_tokens", max_tokens, 1, std::numeric_limits<int>::max());
+  if (out.kind == ApiKind::kChat)
+    max_tokens = f.integer("max_completion_tokens", max_tokens, 1, std::numeric_limits<int>::max());
   out.sampling.max_tokens = static_cast<int>(max_tokens);
   out.sampling.min_tokens = static_cast<int>(f.integer("min_tokens", 0, 0, std::numeric_limits<int>::max()));
   if (max_tokens >= 0 && out.sampling.min_tokens > max_tokens)
-    throw bad_field("min_tokens", "'min_tokens' is {}, more than 'max_tokens' = {}", out.sampling.min_tokens, max_tokens);
+    throw bad_field("min_tokens", "'min_tokens' is {}, more than 'max_tokens' = {}", out.sampling.min_tokens,
+                    max_tokens);
 }
 
 void parse_stops(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
   if (const OrderedJson* stop = f.find("stop")) {
-    if (stop->is_string()) out.stop.push_back(stop->get<std::string>());
+    if (stop->is_string())
+      out.stop.push_back(stop->get<std::string>());
     else if (stop->is_array()) {
       for (const OrderedJson& s : *stop) {
         if (!s.is_string()) throw bad_field("stop", "'stop' must hold strings, not {}", s.type_name());
@@ -73,10 +77,12 @@ void parse_stops(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
       throw bad_field("stop", "'stop' must be a string or a list of strings, not {}", stop->type_name());
     }
   }
-  if (out.stop.size() > kMaxStops) throw bad_field("stop", "'stop' has {} strings; at most {} are allowed", out.stop.size(), kMaxStops);
+  if (out.stop.size() > kMaxStops)
+    throw bad_field("stop", "'stop' has {} strings; at most {} are allowed", out.stop.size(), kMaxStops);
   for (const std::string& s : out.stop) {
     if (s.empty()) throw bad_field("stop", "'stop' must not hold an empty string");
-    if (s.size() > kMaxStopBytes) throw bad_field("stop", "a 'stop' string has {} bytes; at most {} are allowed", s.size(), kMaxStopBytes);
+    if (s.size() > kMaxStopBytes)
+      throw bad_field("stop", "a 'stop' string has {} bytes; at most {} are allowed", s.size(), kMaxStopBytes);
   }
   if (const OrderedJson* ids = f.array("stop_token_ids"))
     out.sampling.stop_token_ids = parse_token_ids(*ids, "stop_token_ids", rules.vocab_size);
@@ -114,12 +120,16 @@ void parse_tool_choice(JsonFields& f, ApiRequest& out) {
   }
   if (choice->is_object()) {
     const auto function = choice->find("function");
-    if (function == choice->end() || !function->is_object() || !function->contains("name") || !(*function)["name"].is_string())
-      throw bad_field("tool_choice", "'tool_choice' as an object must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}");
+    if (function == choice->end() || !function->is_object() || !function->contains("name") ||
+        !(*function)["name"].is_string())
+      throw bad_field("tool_choice",
+                      "'tool_choice' as an object must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}");
     bool found = false;
     if (out.tools)
       for (const OrderedJson& tool : *out.tools) found = found || tool["function"]["name"] == (*function)["name"];
-    if (!found) throw bad_field("tool_choice", "'tool_choice' names {}, which is not among 'tools'", to_string((*function)["name"]));
+    if (!found)
+      throw bad_field("tool_choice", "'tool_choice' names {}, which is not among 'tools'",
+                      to_string((*function)["name"]));
   } else if (!choice->is_string() || *choice != "required") {
     throw bad_field("tool_choice", "'tool_choice' must be none, auto, required or an object that names a function");
   }
@@ -134,7 +144,8 @@ void parse_response_format(JsonFields& f, ApiRequest& out) {
     throw bad_field("response_format.type", "'response_format.type' must be text, json_object or json_schema");
   if (*type == "text") return;
   if (*type != "json_object" && *type != "json_schema")
-    throw bad_field("response_format.type", "'response_format.type' {} is not one of text, json_object, json_schema", to_string(*type));
+    throw bad_field("response_format.type", "'response_format.type' {} is not one of text, json_object, json_schema",
+                    to_string(*type));
   out.response_format = std::make_shared<OrderedJson>(*format);
 }
 
@@ -163,23 +174,33 @@ void parse_prompts(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
   const auto ids = [&](const OrderedJson& list) {
     return PromptInput{"", parse_token_ids(list, "prompt", rules.vocab_size), true};
   };
-  if (prompt->is_string()) out.prompts.push_back({prompt->get<std::string>(), {}, false});
-  else if (!prompt->is_array()) throw bad_field("prompt", "'prompt' must be a string, a list of strings or token ids, not {}", prompt->type_name());
-  else if (prompt->empty()) throw bad_field("prompt", "'prompt' is an empty list");
-  else if (prompt->front().is_number()) out.prompts.push_back(ids(*prompt));
+  if (prompt->is_string())
+    out.prompts.push_back({prompt->get<std::string>(), {}, false});
+  else if (!prompt->is_array())
+    throw bad_field("prompt", "'prompt' must be a string, a list of strings or token ids, not {}", prompt->type_name());
+  else if (prompt->empty())
+    throw bad_field("prompt", "'prompt' is an empty list");
+  else if (prompt->front().is_number())
+    out.prompts.push_back(ids(*prompt));
   else {
-    if (prompt->size() > kMaxPrompts) throw bad_field("prompt", "'prompt' has {} entries; at most {} are allowed", prompt->size(), kMaxPrompts);
+    if (prompt->size() > kMaxPrompts)
+      throw bad_field("prompt", "'prompt' has {} entries; at most {} are allowed", prompt->size(), kMaxPrompts);
     for (const OrderedJson& p : *prompt) {
-      if (p.is_string()) out.prompts.push_back({p.get<std::string>(), {}, false});
-      else if (p.is_array()) out.prompts.push_back(ids(p));
-      else throw bad_field("prompt", "'prompt' must hold strings or lists of token ids, not {}", p.type_name());
+      if (p.is_string())
+        out.prompts.push_back({p.get<std::string>(), {}, false});
+      else if (p.is_array())
+        out.prompts.push_back(ids(p));
+      else
+        throw bad_field("prompt", "'prompt' must hold strings or lists of token ids, not {}", p.type_name());
     }
   }
   out.add_special_tokens = f.boolean("add_special_tokens", true);
   out.echo = f.boolean("echo", false);
-  if (out.sampling.max_tokens == 0 && !out.echo) throw bad_field("max_tokens", "'max_tokens' is 0, which needs 'echo': true");
+  if (out.sampling.max_tokens == 0 && !out.echo)
+    throw bad_field("max_tokens", "'max_tokens' is 0, which needs 'echo': true");
   out.sampling.prompt_logprobs = out.echo && out.logprobs;
-  if (out.echo && out.stream && out.logprobs) throw bad_field("echo", "'echo' with 'logprobs' is not available with 'stream'");
+  if (out.echo && out.stream && out.logprobs)
+    throw bad_field("echo", "'echo' with 'logprobs' is not available with 'stream'");
 }
 
 }  // namespace
@@ -222,7 +243,8 @@ ApiRequest parse_api_request(ApiKind kind, std::string_view body, const RequestR
   parse_stops(f, rules, out);
   parse_logprobs(f, out);
   out.n = static_cast<int>(f.integer("n", 1, 1, kMaxChoices));
-  if (f.integer("best_of", out.n, 1, kMaxChoices) != out.n) throw bad_field("best_of", "'best_of' other than 'n' is not supported");
+  if (f.integer("best_of", out.n, 1, kMaxChoices) != out.n)
+    throw bad_field("best_of", "'best_of' other than 'n' is not supported");
   out.stream = f.boolean("stream", false);
   if (const OrderedJson* options = f.object("stream_options")) {
     JsonFields inner(*options);
@@ -237,7 +259,8 @@ ApiRequest parse_api_request(ApiKind kind, std::string_view body, const RequestR
     parse_prompts(f, rules, out);
     parse_response_format(f, out);
     if (static_cast<int64_t>(out.prompts.size()) * out.n > kMaxSequences)
-      throw bad_field("n", "{} prompts with n = {} are more than {} sequences", out.prompts.size(), out.n, kMaxSequences);
+      throw bad_field("n", "{} prompts with n = {} are more than {} sequences", out.prompts.size(), out.n,
+                      kMaxSequences);
   }
   f.find("user");
   if (log_level() <= LogLevel::kDebug)
@@ -247,7 +270,8 @@ ApiRequest parse_api_request(ApiKind kind, std::string_view body, const RequestR
 
 ChatPrompt render(const ApiRequest& request, const TextService& text) {
   try {
-    return text.render_chat({request.messages.get(), request.tools.get(), request.template_kwargs.get(), request.add_generation_prompt});
+    return text.render_chat(
+        {request.messages.get(), request.tools.get(), request.template_kwargs.get(), request.add_generation_prompt});
   } catch (const Error& e) {
     throw bad_field("messages", "the chat template refuses these messages: {}", e.what());
   }
@@ -262,7 +286,8 @@ PreparedRequest prepare(ApiRequest request, const TextService& text, const Reque
   for (PromptInput& p : request.prompts) {
     PreparedPrompt prompt;
     prompt.tokens = p.is_tokens ? std::move(p.tokens) : text.encode(p.text, request.add_special_tokens);
-    if (request.echo) prompt.text = p.is_tokens ? text.decode(prompt.tokens, request.skip_special_tokens) : std::move(p.text);
+    if (request.echo)
+      prompt.text = p.is_tokens ? text.decode(prompt.tokens, request.skip_special_tokens) : std::move(p.text);
     out.prompts.push_back(std::move(prompt));
   }
   const char* field = request.kind == ApiKind::kChat ? "messages" : "prompt";

@@ -1,5 +1,5 @@
-// Bodies of /v1/chat/completions and /v1/completions: JSON to a checked value, then text to tokens. Everything here is a
-// pure function of its arguments and may run on any thread; whatever is wrong is an ApiError that names the field.
+// Bodies of /v1/chat/completions and /v1/completions: JSON to a checked value, then text to tokens. Everything here is
+// a pure function of its arguments and may run on any thread; whatever is wrong is an ApiError that names the field.
 #pragma once
 #include <memory>
 #include <optional>
@@ -23,7 +23,7 @@ struct PromptInput {
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
-  std::string model;  // empty: the client did not say
+  std::string model;                                                               // empty: the client did not say
   std::shared_ptr<OrderedJson> messages, tools, template_kwargs, response_format;  // chat; null when absent
   bool add_generation_prompt = true;
   bool parse_tools = false;  // tools are offered and tool_choice is auto
@@ -35,8 +35,8 @@ struct ApiRequest {
 
   int n = 1;
   bool stream = false, include_usage = false;
-  bool logprobs = false;      // report the log-probability of every token
-  SamplingParams sampling;    // max_tokens as the client gave it; -1: what is left of the context
+  bool logprobs = false;    // report the log-probability of every token
+  SamplingParams sampling;  // max_tokens as the client gave it; -1: what is left of the context
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool include_stop = false, skip_special_tokens = true;
@@ -60,7 +60,7 @@ struct PreparedPrompt {
 
 struct PreparedRequest {
   ApiRequest api;
-  std::vector<PreparedPrompt> prompts;  // one for chat
+  std::vector<PreparedPrompt> prompts;                   // one for chat
   std::vector<std::shared_ptr<Constraint>> constraints;  // one per sequence (prompt x n), or none at all
 };
 

@@ -18,20 +18,25 @@ void append(std::string& out, fmt::format_string<Args...> format, Args&&... args
 }
 
 void append_string_or_null(std::string& out, std::string_view text) {
-  if (text.empty()) out += "null";
-  else append_json_string(out, text);
+  if (text.empty())
+    out += "null";
+  else
+    append_json_string(out, text);
 }
 
 // JSON has no infinity; clients expect a very small number instead.
 void append_logprob_value(std::string& out, float logprob) {
-  if (std::isfinite(logprob)) append(out, "{}", logprob);
-  else out += "-9999.0";
+  if (std::isfinite(logprob))
+    append(out, "{}", logprob);
+  else
+    out += "-9999.0";
 }
 
 void append_usage(std::string& out, const Usage& u) {
-  append(out,
-         R"("usage":{{"prompt_tokens":{},"total_tokens":{},"completion_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
-         u.prompt_tokens, u.prompt_tokens + u.completion_tokens, u.completion_tokens, u.cached_tokens);
+  append(
+      out,
+      R"("usage":{{"prompt_tokens":{},"total_tokens":{},"completion_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
+      u.prompt_tokens, u.prompt_tokens + u.completion_tokens, u.completion_tokens, u.cached_tokens);
 }
 
 int64_t n_characters(std::string_view utf8) {
@@ -60,8 +65,10 @@ std::string error_body(const ApiError& e) {
   out += R"(,"param":)";
   append_string_or_null(out, e.param);
   out += R"(,"code":)";
-  if (e.code.empty()) append(out, "{}", e.status);
-  else append_json_string(out, e.code);
+  if (e.code.empty())
+    append(out, "{}", e.status);
+  else
+    append_json_string(out, e.code);
   return out + "}}";
 }
 
@@ -194,8 +201,8 @@ void OpenAiWriter::append_chat_logprob(std::string& out, const TokenOutput& t, b
   out += '}';
 }
 
-// Four parallel lists. Alternatives are keyed by text, so of two tokens with the same text the likelier one is kept; the
-// token itself is always among them.
+// Four parallel lists. Alternatives are keyed by text, so of two tokens with the same text the likelier one is kept;
+// the token itself is always among them.
 void OpenAiWriter::append_completion_logprobs(std::string& out, const ChoiceView& choice) {
   std::string tokens, values, tops, offsets;
   if (text_offsets_.size() <= static_cast<size_t>(choice.index)) text_offsets_.resize(choice.index + 1);
@@ -230,9 +237,11 @@ void OpenAiWriter::append_completion_logprobs(std::string& out, const ChoiceView
     }
     tops += '}';
   };
-  for (size_t i = 0; i < choice.prompt_logprobs.size(); ++i) add(choice.prompt[i], i ? &choice.prompt_logprobs[i] : nullptr);
+  for (size_t i = 0; i < choice.prompt_logprobs.size(); ++i)
+    add(choice.prompt[i], i ? &choice.prompt_logprobs[i] : nullptr);
   for (const TokenOutput& t : choice.logprobs) add(t.token, &t);
-  append(out, R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens, values, tops, offsets);
+  append(out, R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens, values, tops,
+         offsets);
 }
 
 void OpenAiWriter::append_tool_calls(std::string& out, std::span<const ToolCallDelta> calls, bool streaming) const {
@@ -269,8 +278,10 @@ void OpenAiWriter::append_message(std::string& out, const TextDelta& text) const
     whole.arguments += c.arguments;
   }
   out += R"("message":{"role":"assistant","content":)";
-  if (text.content.empty() && !calls.empty()) out += "null";
-  else append_json_string(out, text.content);
+  if (text.content.empty() && !calls.empty())
+    out += "null";
+  else
+    append_json_string(out, text.content);
   if (!text.reasoning.empty()) {
     out += R"(,"reasoning_content":)";
     append_json_string(out, text.reasoning);
@@ -288,8 +299,10 @@ void OpenAiWriter::whole_reply(std::string& out, std::span<const ChoiceView> cho
   for (size_t i = 0; i < choices.size(); ++i) {
     const ChoiceView& c = choices[i];
     append(out, R"({}{{"index":{},)", i ? "," : "", c.index);
-    if (kind_ == ApiKind::kChat) append_message(out, *c.text);
-    else out += R"("text":)", append_json_string(out, c.text->content);
+    if (kind_ == ApiKind::kChat)
+      append_message(out, *c.text);
+    else
+      out += R"("text":)", append_json_string(out, c.text->content);
     out += R"(,"logprobs":)";
     append_logprobs(out, c);
     out += R"(,"finish_reason":)";

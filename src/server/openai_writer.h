@@ -1,5 +1,6 @@
-// Replies in OpenAI's two dialects, as text appended to a buffer: server-sent events and whole objects. Knows the shapes
-// and nothing of time, threads or sockets. A content delta costs a copy of a prepared prefix and one escaped string.
+// Replies in OpenAI's two dialects, as text appended to a buffer: server-sent events and whole objects. Knows the
+// shapes and nothing of time, threads or sockets. A content delta costs a copy of a prepared prefix and one escaped
+// string.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,11 +23,11 @@ struct Usage {
 struct ChoiceView {
   int index = 0;
   const TextDelta* text = nullptr;
-  std::span<const TokenOutput> logprobs{};       // of output tokens; empty unless asked
-  std::span<const int32_t> prompt{};             // echo with logprobs: prompt tokens come first
+  std::span<const TokenOutput> logprobs{};         // of output tokens; empty unless asked
+  std::span<const int32_t> prompt{};               // echo with logprobs: prompt tokens come first
   std::span<const TokenOutput> prompt_logprobs{};  // one per prompt token, the first without meaning
-  std::string_view finish_reason{};              // empty: null
-  std::string_view stop_string{};                // what stopped it, empty: null
+  std::string_view finish_reason{};                // empty: null
+  std::string_view stop_string{};                  // what stopped it, empty: null
 };
 
 class OpenAiWriter {
@@ -58,7 +59,8 @@ class OpenAiWriter {
   int64_t created_;
   const TextService& text_;
   std::string event_prefix_;  // up to the choice's index
-  std::vector<int64_t> text_offsets_;  // completions, by choice index: characters written in earlier log-probability lists
+  std::vector<int64_t>
+      text_offsets_;  // completions, by choice index: characters written in earlier log-probability lists
 };
 
 }  // namespace braid

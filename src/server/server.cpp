@@ -36,7 +36,8 @@ std::string random_id() {
 std::string_view client_request_id(const HttpRequest& request) {
   const std::string_view id = request.header("x-request-id");
   const auto fit = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+           c == '.';
   };
   if (id.size() > 128) return {};
   for (char c : id)
@@ -47,7 +48,8 @@ std::string_view client_request_id(const HttpRequest& request) {
 // Compares in time that does not tell how much of a key was right.
 bool equal_secret(std::string_view a, std::string_view b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
   return difference == 0;
 }
 
@@ -76,8 +78,12 @@ SamplingParams sampling_defaults(const Json& config) {
 
 struct Server::Impl {
   Impl(ServerOptions o, Engine& e, const TextService& t)
-      : options(std::move(o)), engine(e), text(t), metrics(options.model_names.front()),
-        context{.engine = e, .text = t, .metrics = metrics, .mailbox = nullptr}, pool(options.n_text_threads),
+      : options(std::move(o)),
+        engine(e),
+        text(t),
+        metrics(options.model_names.front()),
+        context{.engine = e, .text = t, .metrics = metrics, .mailbox = nullptr},
+        pool(options.n_text_threads),
         http(options.http, [this](ExchangePtr x) { respond_safely(x, [&] { route(x); }); }) {}
 
   using Handler = void (Impl::*)(const ExchangePtr&);
@@ -221,7 +227,8 @@ void Server::Impl::route(const ExchangePtr& x) {
     return reply_json(x, model_card(name));
   }
   if (!allowed.empty())
-    throw ApiError(405, "invalid_request_error", allowed, fmt::format("{} takes {}, not {}", path, allowed, request.method));
+    throw ApiError(405, "invalid_request_error", allowed,
+                   fmt::format("{} takes {}, not {}", path, allowed, request.method));
   throw ApiError(404, "not_found_error", "", fmt::format("there is no {} {}", request.method, path), "not_found");
 }
 
@@ -242,13 +249,13 @@ void Server::Impl::check_model(const std::string& name) const {
   if (name.empty()) return;  // a server with one model knows which one is meant
   for (const std::string& served : options.model_names)
     if (name == served) return;
-  throw ApiError(404, "not_found_error", "model", fmt::format("The model '{}' does not exist; this server has '{}'.", name,
-                                                              options.model_names.front()),
+  throw ApiError(404, "not_found_error", "model",
+                 fmt::format("The model '{}' does not exist; this server has '{}'.", name, options.model_names.front()),
                  "model_not_found");
 }
 
-// Runs `work` on the pool when the body is long, else here; what it returns runs on the io thread, if the client is still
-// there.
+// Runs `work` on the pool when the body is long, else here; what it returns runs on the io thread, if the client is
+// still there.
 void Server::Impl::off_thread(const ExchangePtr& x, std::function<std::function<void()>()> work) {
   if (x->request().body.size() <= kInlineBodyBytes) return work()();
   ++n_preparing;
@@ -360,8 +367,8 @@ void Server::Impl::health(const ExchangePtr& x) {
 
 void Server::Impl::metrics_text(const ExchangePtr& x) {
   HttpReply reply{.content_type = "text/plain; version=0.0.4; charset=utf-8", .headers = context.reply_headers};
-  reply.body = metrics.prometheus_text({engine.stats(), http.n_connections(), static_cast<int64_t>(context.live.size()),
-                                        http.cpu_seconds()});
+  reply.body = metrics.prometheus_text(
+      {engine.stats(), http.n_connections(), static_cast<int64_t>(context.live.size()), http.cpu_seconds()});
   x->reply(std::move(reply));
 }
 
@@ -386,8 +393,8 @@ void Server::Impl::server_info(const ExchangePtr& x) {
 
 void Server::Impl::load(const ExchangePtr& x) {
   const EngineStats stats = engine.stats();
-  reply_json(x, fmt::format(R"({{"server_load":{},"requests":{},"running":{},"waiting":{}}})", context.live.size() + n_preparing,
-                            context.live.size(), stats.n_running, stats.n_waiting));
+  reply_json(x, fmt::format(R"({{"server_load":{},"requests":{},"running":{},"waiting":{}}})",
+                            context.live.size() + n_preparing, context.live.size(), stats.n_running, stats.n_waiting));
 }
 
 void Server::Impl::reset_prefix_cache(const ExchangePtr& x) {
@@ -404,7 +411,8 @@ void Server::Impl::take_deltas() {
     const auto it = context.by_id.find(delta.id.value);
     if (it == context.by_id.end()) continue;  // aborted, or ended by a stop string
     const auto waiter = it->second;
-    if (touched.empty() || touched.back().get() != waiter.generation) touched.push_back(waiter.generation->shared_from_this());
+    if (touched.empty() || touched.back().get() != waiter.generation)
+      touched.push_back(waiter.generation->shared_from_this());
     waiter.generation->on_delta(waiter.choice, std::move(delta), now);
   }
   for (const auto& generation : touched) generation->flush();
@@ -423,7 +431,8 @@ void Server::Impl::watch() {
   }
   const double still_s = std::chrono::duration<double>(now - last_moved).count();
   const bool stuck = options.stall_s > 0 && still_s > std::max(options.stall_s, 20 * stats.last_step_seconds);
-  if (stuck && stalled.empty()) log_error("the engine has not finished a step for {:.0f} s while requests wait", still_s);
+  if (stuck && stalled.empty())
+    log_error("the engine has not finished a step for {:.0f} s while requests wait", still_s);
   stalled = stuck ? fmt::format("no engine step has ended for {:.0f} s while requests wait", still_s) : "";
   for (const auto& generation : live) generation->on_wait(now);
   if (draining) finish_drain();
@@ -443,7 +452,8 @@ void Server::Impl::finish_drain() {
 
 Server::Server(ServerOptions options, Engine& engine, const TextService& text) {
   if (options.model_names.empty()) throw Error("--served-model-name: at least one name is needed");
-  if (options.n_text_threads < 1) throw Error("the server needs at least 1 text thread, not {}", options.n_text_threads);
+  if (options.n_text_threads < 1)
+    throw Error("the server needs at least 1 text thread, not {}", options.n_text_threads);
   impl_ = std::make_unique<Impl>(std::move(options), engine, text);
   Impl& s = *impl_;
   if (!s.options.chat_template_kwargs.empty()) {
@@ -463,7 +473,8 @@ Server::~Server() { stop(); }
 
 void Server::start() {
   using std::chrono::system_clock;
-  impl_->started_unix_s = std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count();
+  impl_->started_unix_s =
+      std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count();
   impl_->http.every(std::chrono::milliseconds(250), [s = impl_.get()] { s->watch(); });
   impl_->http.start();
   log_info("listening on http://{}:{}", impl_->options.http.host, port());

@@ -20,18 +20,18 @@
 
 namespace braid {
 
-// OpenAI's defaults; the second overrides them by what generation_config.json says of temperature, top_p, top_k, min_p and
-// repetition_penalty. Its do_sample and lengths are not used (as vLLM does it).
+// OpenAI's defaults; the second overrides them by what generation_config.json says of temperature, top_p, top_k, min_p
+// and repetition_penalty. Its do_sample and lengths are not used (as vLLM does it).
 SamplingParams sampling_defaults();
 SamplingParams sampling_defaults(const Json& generation_config);
 
 struct ServerOptions {
   HttpOptions http;
-  std::vector<std::string> model_names;    // the first is the one in replies; any is accepted in requests
-  std::vector<std::string> api_keys;       // empty: no key needed
+  std::vector<std::string> model_names;  // the first is the one in replies; any is accepted in requests
+  std::vector<std::string> api_keys;     // empty: no key needed
   SamplingParams default_sampling = sampling_defaults();
-  std::string chat_template_kwargs;        // JSON object of template variables that requests may override; empty: none
-  std::string allowed_origin = "*";        // CORS; empty: no CORS headers
+  std::string chat_template_kwargs;  // JSON object of template variables that requests may override; empty: none
+  std::string allowed_origin = "*";  // CORS; empty: no CORS headers
   std::string version = "0.1.0";
   int n_text_threads = 2;
   // A request waits and no step ends for this long (or 20 times the last step's time, if longer): unhealthy. 0: off.

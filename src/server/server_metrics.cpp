@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-const std::vector<double> kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,   0.75,
+const std::vector<double> kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,   0.25,  0.5,   0.75,
                                       1.0,   2.5,    5.0,   7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
 const std::vector<double> kShortSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
                                            0.3,   0.4,    0.5,   0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0};
@@ -61,8 +61,10 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
         "KV blocks held by live sequences; 1 is all.",
         [=, this] { return now_.engine.blocks_total ? d(now_.engine.blocks_used) / d(now_.engine.blocks_total) : 0; });
   gauge({"braid_kv_cache_blocks_total"}, "KV blocks.", [=, this] { return d(now_.engine.blocks_total); });
-  gauge({"braid_kv_cache_blocks_used"}, "KV blocks held by live sequences.", [=, this] { return d(now_.engine.blocks_used); });
-  gauge({"braid_last_step_seconds"}, "Duration of the last engine step.", [this] { return now_.engine.last_step_seconds; });
+  gauge({"braid_kv_cache_blocks_used"}, "KV blocks held by live sequences.",
+        [=, this] { return d(now_.engine.blocks_used); });
+  gauge({"braid_last_step_seconds"}, "Duration of the last engine step.",
+        [this] { return now_.engine.last_step_seconds; });
   gauge({"braid_http_connections"}, "Open connections.", [=, this] { return d(now_.connections); });
   gauge({"braid_http_generations"}, "Completion requests in work.", [=, this] { return d(now_.generations); });
   total({"braid_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},

@@ -31,9 +31,9 @@ struct StreamSpec {
   std::vector<std::string> stop{};  // stop strings; the text ends before the first that occurs
   bool include_stop = false;        // ... or after it
   bool skip_special_tokens = true;
-  bool parse_reasoning = false;     // split "<think>..</think>" and the like from the content
+  bool parse_reasoning = false;  // split "<think>..</think>" and the like from the content
   bool parse_tools = false;
-  bool inside_reasoning = false;    // from ChatPrompt
+  bool inside_reasoning = false;               // from ChatPrompt
   std::shared_ptr<const OrderedJson> tools{};  // the request's, for dialects whose arguments need types
 };
 

@@ -14,12 +14,12 @@
 namespace braid {
 
 struct FakeScript {
-  std::string answer{};               // its bytes are the tokens; ends with the end token
+  std::string answer{};  // its bytes are the tokens; ends with the end token
   int tokens_per_step = 1;
   FinishReason fail = FinishReason::kNone;  // kRejected, kError: at once, with `message`
   std::string message{};
   int64_t cached_tokens = 0;
-  bool hang = false;                  // never answers
+  bool hang = false;  // never answers
 };
 
 class FakeEngine final : public Engine {
@@ -129,7 +129,8 @@ class FakeEngine final : public Engine {
       d.message = l.script.message;
     } else {
       if (l.n_made == 0 && l.request.sampling.prompt_logprobs)
-        for (size_t i = 1; i < l.request.prompt.size(); ++i) d.prompt_logprobs.push_back(output(l, l.request.prompt[i]));
+        for (size_t i = 1; i < l.request.prompt.size(); ++i)
+          d.prompt_logprobs.push_back(output(l, l.request.prompt[i]));
       if (l.n_made == 0) stats_.prompt_tokens += static_cast<int64_t>(l.request.prompt.size());
       for (int i = 0; i < l.script.tokens_per_step && d.finish == FinishReason::kNone; ++i) make_token(l, d);
     }
@@ -145,13 +146,16 @@ class FakeEngine final : public Engine {
     ++l.n_made;
     ++stats_.generated_tokens;
     const auto& stops = l.request.sampling.stop_token_ids;
-    if ((end && !l.request.sampling.ignore_eos) || std::count(stops.begin(), stops.end(), token)) d.finish = FinishReason::kStop;
-    else if (l.n_made >= l.request.sampling.max_tokens) d.finish = FinishReason::kLength;
+    if ((end && !l.request.sampling.ignore_eos) || std::count(stops.begin(), stops.end(), token))
+      d.finish = FinishReason::kStop;
+    else if (l.n_made >= l.request.sampling.max_tokens)
+      d.finish = FinishReason::kLength;
   }
 
   static TokenOutput output(const Live& l, int32_t token) {
     TokenOutput t{token, -0.25f, {}};
-    for (int i = 0; i < l.request.sampling.n_top_logprobs; ++i) t.top.emplace_back((token + i) % kFakeVocab, -0.25f - static_cast<float>(i));
+    for (int i = 0; i < l.request.sampling.n_top_logprobs; ++i)
+      t.top.emplace_back((token + i) % kFakeVocab, -0.25f - static_cast<float>(i));
     return t;
   }
 

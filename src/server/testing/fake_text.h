@@ -37,7 +37,8 @@ class FakeTextStream final : public TextStream {
   // An open UTF-8 sequence, the start of a stop string, a marker or a call: not certain yet.
   bool may_grow() const {
     size_t back = 0;
-    while (back < held_.size() && back < 3 && (static_cast<uint8_t>(held_[held_.size() - 1 - back]) & 0xC0) == 0x80) ++back;
+    while (back < held_.size() && back < 3 && (static_cast<uint8_t>(held_[held_.size() - 1 - back]) & 0xC0) == 0x80)
+      ++back;
     if (back < held_.size()) {
       const auto lead = static_cast<uint8_t>(held_[held_.size() - 1 - back]);
       const size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
@@ -104,8 +105,12 @@ class FakeText final : public TextService {
       if (t < 256) text += static_cast<char>(t);
     return text;
   }
-  std::string token_bytes(int32_t token) const override { return token < 256 ? std::string(1, static_cast<char>(token)) : "<end>"; }
-  std::unique_ptr<TextStream> open_stream(const StreamSpec& spec) const override { return std::make_unique<FakeTextStream>(spec); }
+  std::string token_bytes(int32_t token) const override {
+    return token < 256 ? std::string(1, static_cast<char>(token)) : "<end>";
+  }
+  std::unique_ptr<TextStream> open_stream(const StreamSpec& spec) const override {
+    return std::make_unique<FakeTextStream>(spec);
+  }
 };
 
 }  // namespace braid

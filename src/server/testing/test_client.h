@@ -15,7 +15,7 @@
 namespace braid {
 
 struct TestReply {
-  int status = 0;  // 0: no reply
+  int status = 0;                              // 0: no reply
   std::map<std::string, std::string> headers;  // names as sent
   std::string body;                            // chunks put together
   bool complete = false;                       // the body ended as announced
@@ -24,7 +24,8 @@ struct TestReply {
 class TestClient {
  public:
   explicit TestClient(int port, int receive_buffer_bytes = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer_bytes > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+    if (receive_buffer_bytes > 0)
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -95,7 +96,8 @@ class TestClient {
     if (head_only || r.status == 100 || r.status == 204) return r.complete = true, r;
     if (r.headers.count("Transfer-Encoding")) return read_chunks(r, timeout_ms), r;
     if (!r.headers.count("Content-Length")) {
-      while (more(timeout_ms)) {}
+      while (more(timeout_ms)) {
+      }
       r.body = std::exchange(in_, {});
       return r.complete = true, r;
     }
@@ -108,7 +110,8 @@ class TestClient {
     return r;
   }
 
-  TestReply ask(const std::string& method, const std::string& path, const std::string& body = "", const std::string& headers = "") {
+  TestReply ask(const std::string& method, const std::string& path, const std::string& body = "",
+                const std::string& headers = "") {
     send(request_bytes(method, path, body, headers));
     return read_reply(method == "HEAD");
   }
