@@ -277,7 +277,8 @@ void Generation::on_gone() {
 // The one line per request. Nothing of the client's text is in it.
 void Generation::end(int status) {
   ended_ = true;
-  context_.live.erase(shared_from_this());  // callers hold a reference of their own
+  const auto self = shared_from_this();  // `live` may hold the only other reference; callers do nothing more
+  context_.live.erase(self);
   const Usage u = usage();
   const auto now = Clock::now();
   double ttft = -1;

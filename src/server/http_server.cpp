@@ -194,7 +194,9 @@ class ConnectionExchange final : public Exchange {
   }
 
   void sent_all() {
-    if (!ended_ && on_drained) on_drained();
+    if (ended_ || !on_drained) return;
+    const auto callback = on_drained;  // it may end the stream, which clears the member
+    callback();
   }
 
  private:

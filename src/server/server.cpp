@@ -83,8 +83,8 @@ struct Server::Impl {
         text(t),
         metrics(options.model_names.front()),
         context{.engine = e, .text = t, .metrics = metrics, .mailbox = nullptr},
-        pool(options.n_text_threads),
-        http(options.http, [this](ExchangePtr x) { respond_safely(x, [&] { route(x); }); }) {}
+        http(options.http, [this](ExchangePtr x) { respond_safely(x, [&] { route(x); }); }),
+        pool(options.n_text_threads) {}
 
   using Handler = void (Impl::*)(const ExchangePtr&);
   struct Route {
@@ -149,8 +149,8 @@ struct Server::Impl {
   std::condition_variable ended_changed;
   bool ended = false;
 
-  WorkerPool pool;
   HttpServer http;
+  WorkerPool pool;  // destroyed first: its tasks post to http
 };
 
 const std::vector<Server::Impl::Route>& Server::Impl::routes() {

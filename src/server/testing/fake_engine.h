@@ -29,6 +29,7 @@ class FakeEngine final : public Engine {
   explicit FakeEngine(Script script = upper_case, std::chrono::microseconds step_time = std::chrono::microseconds(0))
       : script_(std::move(script)), step_time_(step_time), thread_([this](std::stop_token stop) { loop(stop); }) {}
   ~FakeEngine() override {
+    const std::scoped_lock lock(mutex_);  // not between the thread's check and its wait
     thread_.request_stop();
     wake_.notify_all();
   }
