@@ -4,13 +4,14 @@
 
 namespace braid {
 
-std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup) {
+std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer) {
   auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
   auto executor = std::make_unique<Executor>(setup, std::move(world));
   if (!executor->is_driver()) {
     executor->follow();
     return nullptr;
   }
+  if (observer) executor->observe(observer);
   const GenerationConfig generation = load_generation_config(setup.config.model, setup.model);
   return std::make_unique<EngineLoop>(std::move(executor), generation.eos_ids);
 }
@@ -22,6 +23,7 @@ size_t Completions::submit(Request request) {
     std::lock_guard lock(shared_->mutex);
     index = shared_->completions.size();
     shared_->completions.push_back(std::make_unique<Completion>());
+    shared_->completions.back()->id = request.id;
   }
   const size_t vocab = static_cast<size_t>(engine_->vocab_size());
   engine_->submit(std::move(request), [shared = shared_, index, vocab](Delta&& d) {

@@ -11,9 +11,10 @@
 namespace braid {
 
 // On process 0: the engine. On other processes: serves until process 0 is done and returns null.
-std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup);
+std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer = {});
 
 struct Completion {
+  RequestId id;
   std::vector<TokenOutput> tokens;
   FinishReason finish = FinishReason::kNone;
   std::string message;

@@ -68,6 +68,16 @@ double max_abs_difference(const std::vector<float>& a, const std::vector<float>&
   return worst;
 }
 
+double relative_rms(const std::vector<float>& got, const std::vector<float>& wanted) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = static_cast<double>(got[i]) - wanted[i];
+    error += d * d;
+    size += static_cast<double>(wanted[i]) * wanted[i];
+  }
+  return std::sqrt(error / size);
+}
+
 bool is_tie(std::vector<float> row) {
   std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
   return row[0] - row[1] < kTieMargin;
@@ -98,7 +108,8 @@ std::optional<VerifyMode> parse_verify_mode(const std::string& text) {
   return mode;
 }
 
-Verifier::Verifier(const RankSetup& setup, const std::string& reference_file, const std::string& long_file) : setup_(setup) {
+Verifier::Verifier(const RankSetup& setup, const std::string& reference_file, const std::string& long_file)
+    : setup_(setup), narrow_(setup.compute == DType::kBF16) {
   const auto vocab = static_cast<size_t>(setup.model.vocab);
   short_ = read_short(SafetensorsFile(reference_file), vocab);
   if (short_.empty()) throw Error("{} holds no input_ids_0", reference_file);
@@ -174,6 +185,79 @@ void Verifier::compare(const Expected& e, const Completion& c, bool is_long, Mod
   report.prompts.push_back(std::move(p));
 }
 
+void ExpertLog::see(const StepPlan& plan, const char* what, Tensor ids) {
+  if (std::string_view(what) != "experts") return;
+  int64_t row = 0;
+  for (const PlannedSequence& s : plan.sequences) {
+    for (size_t i = 0; i < s.tokens.size(); ++i, ++row) {
+      Row& r = rows_[s.id.value][s.start.value + static_cast<int64_t>(i)];
+      if (r.step != plan.step) r.ids.clear();
+      r.step = plan.step;
+      r.ids.insert(r.ids.end(), ids.row<int32_t>(row), ids.row<int32_t>(row) + ids.dim(1));
+    }
+  }
+}
+
+std::map<int64_t, std::vector<int32_t>> ExpertLog::of(RequestId id) const {
+  std::map<int64_t, std::vector<int32_t>> all;
+  if (const auto it = rows_.find(id.value); it != rows_.end()) {
+    for (const auto& [position, row] : it->second) all[position] = row.ids;
+  }
+  return all;
+}
+
+bool Verifier::record_float32() {
+  RankSetup wide = setup_;
+  wide.compute = wide.kv_dtype = DType::kF32;
+  ExpertLog log;
+  const auto engine = start_engine(wide, [&log](const StepPlan& plan, const char* what, Tensor ids) { log.see(plan, what, ids); });
+  if (!engine) return false;
+  const std::vector<Completion> answers = ask(*engine, VerifyMode{}, short_);
+  for (size_t i = 0; i < short_.size(); ++i) {
+    Expected& e = short_[i];
+    e.rows.clear();
+    for (const auto& [position, logits] : answers[i].logits) e.rows[position] = logits;
+    e.experts = log.of(answers[i].id);
+    for (size_t j = 0; j + 1 < answers[i].tokens.size(); ++j) e.prompt.push_back(answers[i].tokens[j].token);
+  }
+  return recorded_ = true;
+}
+
+void Verifier::compare_narrow(const Expected& e, const Completion& c, const std::map<int64_t, std::vector<int32_t>>& experts,
+                              ModeReport& report) const {
+  PromptReport p;
+  p.n_prompt = static_cast<int64_t>(e.prompt.size());
+  const size_t index = report.prompts.size();
+  if (c.finish != FinishReason::kLength) {
+    report.failures.push_back(fmt::format("prompt {} ended with '{}': {}", index, name_of(c.finish), c.message));
+  }
+  std::vector<double> relative;
+  for (const auto& [position, logits] : c.logits) {
+    const auto row = e.rows.find(position);
+    if (row == e.rows.end() || position >= p.n_prompt) continue;
+    const auto choice = experts.find(position), reference = e.experts.find(position);
+    const bool same = (choice == experts.end()) == (reference == e.experts.end()) &&
+                      (choice == experts.end() || choice->second == reference->second);
+    ++p.n_positions;
+    p.n_flipped += !same;
+    p.max_abs_dlogit = std::max(p.max_abs_dlogit, max_abs_difference(logits, row->second));
+    if (same) relative.push_back(relative_rms(logits, row->second));
+  }
+  p.n_within = static_cast<int64_t>(relative.size());
+  if (relative.empty()) {
+    report.failures.push_back(fmt::format("prompt {}: no row chose the float32 run's experts", index));
+  } else {
+    std::nth_element(relative.begin(), relative.begin() + static_cast<std::ptrdiff_t>(relative.size() / 2), relative.end());
+    p.median_relative_rms = relative[relative.size() / 2];
+  }
+  if (!(p.median_relative_rms <= kMedianRms)) {
+    report.failures.push_back(fmt::format("prompt {}: median relative RMS {:.3g} is above {}", index, p.median_relative_rms, kMedianRms));
+  }
+  p.text = fmt::format("{} positions against float32, {} with other experts, median relative RMS of the rest {:.3g}", p.n_positions,
+                       p.n_flipped, p.median_relative_rms);
+  report.prompts.push_back(std::move(p));
+}
+
 // A mode that was not active proves nothing.
 void Verifier::check_active(const VerifyMode& mode, const EngineStats& stats, ModeReport& report) const {
   report.counters = {{"steps", stats.steps}, {"multi_sequence_steps", stats.multi_sequence_steps}, {"cached_tokens", stats.cached_tokens},
@@ -187,7 +271,9 @@ void Verifier::check_active(const VerifyMode& mode, const EngineStats& stats, Mo
 }
 
 std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
-  auto engine = start_engine(setup_for(mode));
+  if (narrow_ && !recorded_ && !record_float32()) driver_ = false;
+  ExpertLog log;
+  const auto engine = start_engine(setup_for(mode), [&log](const StepPlan& plan, const char* what, Tensor ids) { log.see(plan, what, ids); });
   if (!engine) {
     driver_ = false;
     return std::nullopt;
@@ -197,10 +283,10 @@ std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
   if (mode.kind == VerifyMode::kCached) ask(*engine, mode, short_);  // fills the cache
   const std::vector<Completion> answers = ask(*engine, mode, short_);
   for (size_t i = 0; i < short_.size(); ++i) {
-    compare(short_[i], answers[i], false, report);
+    narrow_ ? compare_narrow(short_[i], answers[i], log.of(answers[i].id), report) : compare(short_[i], answers[i], false, report);
     keep_for_dump(fmt::format("{}_{}", report.mode, i), answers[i]);
   }
-  if (mode.kind == VerifyMode::kFull) {
+  if (mode.kind == VerifyMode::kFull && !narrow_) {
     const std::vector<Completion> long_answers = ask(*engine, mode, long_);
     for (size_t i = 0; i < long_.size(); ++i) compare(long_[i], long_answers[i], true, report);
   }

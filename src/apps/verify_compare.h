@@ -44,6 +44,21 @@ struct Expected {
   std::vector<int32_t> prompt;
   std::vector<int32_t> greedy;
   std::map<int64_t, std::vector<float>> rows;
+  std::map<int64_t, std::vector<int32_t>> experts;  // bfloat16: the float32 run's choices, all layers of a position
+};
+
+// The experts that each position of each request was sent to, as the engine runs.
+class ExpertLog {
+ public:
+  void see(const StepPlan&, const char* what, Tensor ids /*int32 [T, k]*/);
+  std::map<int64_t, std::vector<int32_t>> of(RequestId id) const;
+
+ private:
+  struct Row {
+    int64_t step = -1;  // a recomputed position starts over
+    std::vector<int32_t> ids;
+  };
+  std::map<int64_t, std::map<int64_t, Row>> rows_;
 };
 
 class Verifier {
@@ -64,11 +79,15 @@ class Verifier {
   RankSetup setup_for(const VerifyMode&) const;
   std::vector<Completion> ask(EngineLoop&, const VerifyMode&, const std::vector<Expected>& prompts);
   void compare(const Expected&, const Completion&, bool is_long, ModeReport&) const;
+  void compare_narrow(const Expected&, const Completion&, const std::map<int64_t, std::vector<int32_t>>& experts, ModeReport&) const;
+  bool record_float32();  // false on processes other than 0
   void check_active(const VerifyMode&, const EngineStats&, ModeReport&) const;
   void keep_for_dump(const std::string& name, const Completion&);
 
   RankSetup setup_;
   std::vector<Expected> short_, long_;
+  bool narrow_;                // bfloat16: `short_` holds a float32 run of its own, prompts lengthened by its greedy tokens
+  bool recorded_ = false;
   std::vector<Dumped> dumped_;
   bool driver_ = true;
 };

@@ -9,6 +9,7 @@
 // Adding an operation: declare it here, write reference, cpu and cuda, add a case to conformance_test.cpp.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -97,6 +98,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
+
+  // A tap for checks: models hand it intermediate values worth comparing ("experts": int32 [T, k]). Empty: off.
+  std::function<void(const char* what, Tensor value)> observer;
 
   // --- memory and order ---------------------------------------------------------------------------------------
   virtual Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape) = 0;  // contents undefined

@@ -34,6 +34,7 @@ class EngineLoop final : public Engine {
   std::vector<OptionState> options() const override;
 
   const Executor& executor() const { return *executor_; }  // counters, once no request runs
+  World& world() { return executor_->world(); }
 
  private:
   struct Submission {

@@ -76,7 +76,7 @@ Executor::~Executor() {
 
 void Executor::start_ranks() {
   on_all_ranks([this](int local) {
-    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, world_->first_local() + local, *world_, *source_);
+    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, world_->first_local() + local, *world_, *source_, make_backend(setup_));
   });
   check_coverage();
   size_cache();
@@ -147,6 +147,7 @@ void Executor::on_all_ranks(const std::function<void(int)>& work) {
 StepResult Executor::run(const StepPlan& plan, std::span<const SamplingRow> sampling) {
   if (world_->n_processes() > 1) world_->control_send(control_message(Message::kPlan, serialize(plan)));
   StepResult result;
+  plan_ = &plan;
   on_all_ranks([&](int local) {
     Tensor logits = runners_[static_cast<size_t>(local)]->forward(plan);
     if (local == 0) result = read_result(plan, sampling, logits);
@@ -161,6 +162,10 @@ void Executor::follow() {
     const StepPlan plan = deserialize_plan(std::span(message).subspan(1));
     on_all_ranks([&](int local) { runners_[static_cast<size_t>(local)]->forward(plan); });
   }
+}
+
+void Executor::observe(Observer see) {
+  runners_[0]->backend().observer = [this, see = std::move(see)](const char* what, Tensor value) { see(*plan_, what, value); };
 }
 
 std::vector<RankCounters> Executor::counters() const {

@@ -33,6 +33,10 @@ class Executor {
   // Other processes: runs what process 0 sends until it says stop.
   void follow();
 
+  // Shows `see` what the first local rank's model computes on the way (Backend::observer). Set between steps.
+  using Observer = std::function<void(const StepPlan&, const char* what, Tensor value)>;
+  void observe(Observer see);
+
   std::vector<RankCounters> counters() const;  // of the local ranks, in order
 
  private:
@@ -48,6 +52,7 @@ class Executor {
   std::unique_ptr<WeightSource> source_;
   std::vector<std::unique_ptr<Runner>> runners_;
   int64_t n_blocks_ = 0;
+  const StepPlan* plan_ = nullptr;  // being run
 
   // Work hand-over to the rank threads: a generation counter, one job at a time.
   std::mutex mutex_;

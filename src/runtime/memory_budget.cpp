@@ -19,15 +19,18 @@ int64_t machine_memory_bytes() {
   return total;
 }
 
+int64_t kv_budget(const RankSetup& s, int n_local) {
+  if (!s.config.kv_cache_memory.empty()) return parse_bytes(s.config.kv_cache_memory);
+  // CPU ranks share the machine with everything else on it, hence half; pages are committed as they are first written.
+  return static_cast<int64_t>(s.config.memory_utilization * 0.5 * static_cast<double>(machine_memory_bytes())) / n_local;
+}
+
 int64_t blocks_for(const RankSetup& s, int64_t block_bytes, int n_local) {
   const EngineConfig& c = s.config;
   if (c.num_kv_blocks > 0) return c.num_kv_blocks;
   const int64_t per_sequence = (s.max_model_len + c.block_size - 1) / c.block_size;
   const int64_t useful = per_sequence * c.max_num_seqs;
-  // CPU ranks share the machine with everything else on it, hence half; pages are committed as they are first written.
-  const int64_t budget = !c.kv_cache_memory.empty()
-                             ? parse_bytes(c.kv_cache_memory)
-                             : static_cast<int64_t>(c.memory_utilization * 0.5 * static_cast<double>(machine_memory_bytes())) / n_local;
+  const int64_t budget = kv_budget(s, n_local);
   const int64_t blocks = std::min(useful, budget / block_bytes);
   if (blocks < 1) {
     throw Error("a rank's KV budget of {} bytes does not hold one block of {} bytes; raise --gpu-memory-utilization or lower --block-size",

@@ -10,6 +10,8 @@ namespace braid {
 // full length can use. Throws Error when not even one sequence of one block fits.
 int64_t blocks_for(const RankSetup&, int64_t block_bytes, int n_local);
 
+int64_t kv_budget(const RankSetup&, int n_local);  // bytes of one rank's cache
+
 int64_t machine_memory_bytes();  // physical memory, or the container's limit where that is lower
 
 }  // namespace braid

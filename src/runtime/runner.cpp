@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 namespace braid {
-namespace {
 
 std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
   if (setup.config.device == "reference") return make_reference_backend();
@@ -14,10 +13,8 @@ std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
   return make_cpu_backend(options);
 }
 
-}  // namespace
-
-Runner::Runner(const RankSetup& setup, int rank, World& world, WeightSource& source)
-    : setup_(&setup), world_(&world), backend_(make_backend(setup)), parallel_(setup.config.layout, rank, world, setup.config.reproducible),
+Runner::Runner(const RankSetup& setup, int rank, World& world, const WeightSource& source, std::unique_ptr<Backend> backend)
+    : setup_(&setup), world_(&world), backend_(std::move(backend)), parallel_(setup.config.layout, rank, world, setup.config.reproducible),
       reader_(source, setup.compute) {
   shard_.block_size = setup.config.block_size;
   const LoadContext context{*backend_, parallel_, reader_, setup.model, setup.compute};

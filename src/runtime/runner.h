@@ -22,7 +22,7 @@ struct RankCounters {
 class Runner {
  public:
   // Loads the weights. `source` is shared by the ranks of a process; reads are counted per rank.
-  Runner(const RankSetup&, int rank, World&, WeightSource& source);
+  Runner(const RankSetup&, int rank, World&, const WeightSource& source, std::unique_ptr<Backend> backend);
 
   int64_t block_bytes() const;          // one KV block on this rank, all layers
   int64_t agree_on_blocks(int64_t n);   // the least that any rank of the run can hold
@@ -46,5 +46,8 @@ class Runner {
   RankStep step_;
   int64_t rows_written_ = 0, rows_read_ = 0;
 };
+
+// The back end that the configuration names, with this rank's share of the cores.
+std::unique_ptr<Backend> make_backend(const RankSetup&);
 
 }  // namespace braid

@@ -36,6 +36,7 @@ Tensor Moe::operator()(Tensor x) const {
   Tensor ids = backend_->scratch(DType::kI32, {n, router_.top_k});
   Tensor weights = backend_->scratch(DType::kF32, {n, router_.top_k});
   backend_->route(ids, weights, logits, choice_bias_, router_);
+  if (backend_->observer) backend_->observer("experts", ids);
 
   if (parallel_->reproducible() && shared_) {
     // The sums of the routed and of the shared expert each have their own tree over slices and ranks; they meet at the end.

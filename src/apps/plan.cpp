@@ -1,0 +1,68 @@
+// braid plan: what a layout needs and holds, without reading weights.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/app.h"
+#include "apps/engine_run.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "runtime/planning.h"
+
+namespace braid {
+namespace {
+
+void print_table(const RunPlan& plan, const std::string& layout) {
+  std::printf("%s\n%-5s %16s %16s %12s %16s %16s\n", layout.c_str(), "rank", "weights B", "workspace B", "KV B/token", "KV B", "read B");
+  for (const RankPlan& r : plan.ranks) {
+    std::printf("%-5d %16lld %16lld %12.0f %16lld %16lld\n", r.rank, static_cast<long long>(r.weights_bytes), static_cast<long long>(r.workspace_bytes),
+                r.kv_bytes_per_token, static_cast<long long>(r.kv_bytes), static_cast<long long>(r.file_bytes));
+  }
+  std::printf("%lld KV tokens fit, in %lld blocks\n", static_cast<long long>(plan.kv_tokens), static_cast<long long>(plan.n_blocks));
+  for (const auto& [name, c] : plan.ranks[0].decode_collectives) {
+    std::printf("a decode step of one token: %lld x %s, %lld B from rank 0\n", static_cast<long long>(c.calls), name.c_str(), static_cast<long long>(c.bytes));
+  }
+}
+
+void print_json(const RunPlan& plan, const std::string& layout) {
+  Json ranks = Json::array();
+  for (const RankPlan& r : plan.ranks) {
+    Json collectives = Json::object();
+    for (const auto& [name, c] : r.decode_collectives) collectives[name] = {{"calls", c.calls}, {"bytes", c.bytes}};
+    ranks.push_back({{"rank", r.rank}, {"weights_bytes", r.weights_bytes}, {"workspace_bytes", r.workspace_bytes},
+                     {"kv_bytes_per_token", r.kv_bytes_per_token}, {"kv_bytes", r.kv_bytes}, {"file_bytes", r.file_bytes},
+                     {"decode_collectives", std::move(collectives)}});
+  }
+  const Json out = {{"ranks", std::move(ranks)}, {"kv_tokens", plan.kv_tokens}, {"kv_blocks", plan.n_blocks}, {"layout", layout}};
+  std::printf("%s\n", to_string(out, 1).c_str());
+}
+
+}  // namespace
+
+int run_plan(const Arguments& arguments) {
+  EngineConfig config;
+  std::string memory;
+  bool json = false;
+  OptionTable table("plan");
+  table.add("memory", &memory, "memory of each rank's device: 141G (10^9 bytes), 128GiB (2^30); default: this machine's");
+  table.add("json", &json, "print a JSON object");
+  add_engine_options(table, config);
+  if (const int code = parse_or_explain("plan", "memory and layout, without reading weights", table, arguments); code >= 0) return code;
+
+  std::vector<std::string> problems;
+  if (!table.asked("load-format") && config.model.size() > 5 && config.model.rfind(".json") == config.model.size() - 5) config.load_format = "dummy";
+  int64_t memory_bytes = 0;
+  try {
+    if (!memory.empty()) memory_bytes = parse_bytes(memory);
+  } catch (const Error& e) {
+    problems.push_back(std::string("--memory: ") + e.what());
+  }
+  const RankSetup setup = resolve(config, problems);
+  if (!problems.empty()) return refuse("plan", problems);
+  const RunPlan plan = plan_run(setup, memory_bytes);
+  json ? print_json(plan, layout_text(setup)) : print_table(plan, layout_text(setup));
+  return kOk;
+}
+
+}  // namespace braid
