@@ -45,8 +45,8 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
   virtual bool has(const std::string& name) const = 0;
-  virtual TensorInfo info(
-      const std::string& name) const = 0;  // throws Error with the nearest names where it is missing
+  // Throws Error with the nearest names where the tensor is missing.
+  virtual TensorInfo info(const std::string& name) const = 0;
   // Fills part.out from a tensor whose whole shape must be `shape`; returns the bytes of the file that were needed. Any
   // number of threads may read.
   virtual int64_t read(const std::string& name, const Shape& shape, const Part& part) const = 0;
