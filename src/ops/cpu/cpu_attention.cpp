@@ -166,13 +166,21 @@ class BlockAttention {
 
   // Rows [start, start + n) of a stripe into the tile.
   void load(const SequenceShard& stripe, int64_t start, int n) {
-    const void* keys[kKeyTile];
-    const void* values[kKeyTile];
     const int32_t* blocks = batch_.block_table.row<int32_t>(block_.seq);
     const SequenceShard& shard = batch_.shard;
+    const void* keys[kKeyTile];
+    const void* values[kKeyTile];
+    const bool consecutive = n_stripes_ == 1;
+    int64_t block_end = 0, slot = 0;
     for (int i = 0; i < n; ++i) {
-      const LocalPos j(stripe.global(LocalPos(start + i)).value);
-      const int64_t slot = shard.slot(BlockId(blocks[j.value / shard.block_size]), j).value;
+      const LocalPos j(consecutive ? start + i : stripe.global(LocalPos(start + i)).value);
+      if (consecutive && j.value < block_end) {
+        ++slot;
+      } else {
+        const int64_t column = j.value / shard.block_size;
+        slot = shard.slot(BlockId(blocks[column]), j).value;
+        block_end = (column + 1) * shard.block_size;
+      }
       keys[i] = row_of(cache_.k, slot, block_.kv_head);
       values[i] = row_of(cache_.v, slot, block_.kv_head);
     }

@@ -186,7 +186,7 @@ BRAID_INLINE void softmax_row(const AttentionArgs& a, int row, int n_keys) {
   F most = broadcast(kMinusInfinity);
   for (int j = 0; j < n_keys; j += kLanes) {
     F t = load(s + j) * a.scale_log2;
-    t = lane < n_keys - j ? t : broadcast(kMinusInfinity);
+    if (n_keys - j < kLanes) t = lane < n_keys - j ? t : broadcast(kMinusInfinity);
     store(s + j, t);
     most = max(t, most);
   }

@@ -83,13 +83,15 @@ BRAID_INLINE float max_lanes(F v) {
   return v[0];
 }
 
-// 2^x to 2 ulp; 0 below 2^-126 (no denormals); NaN stays NaN. x is at most 127. Given as x = hi + lo, so that a caller
-// can hand over bits that one float can not hold.
+// 2^x to 2 ulp; 0 below 2^-126 (no denormals); NaN stays NaN. x is at most 127. x = hi + lo: a caller may have bits
+// that one float can not hold.
+template <bool with_lo = true>
 BRAID_INLINE F exp2(F hi, F lo) {
   const F least = broadcast(-127.0f), magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   hi = hi < least ? least : hi;
   const F shifted = hi + magic;
-  const F f = hi - (shifted - magic) + lo;  // in [-0.5, 0.5]
+  F f = hi - (shifted - magic);  // in [-0.5, 0.5]
+  if constexpr (with_lo) f += lo;
   F p = broadcast(1.535336188319500e-4f);
   p = fma(p, f, broadcast(1.339887440266574e-3f));
   p = fma(p, f, broadcast(9.618437357674640e-3f));
@@ -100,7 +102,7 @@ BRAID_INLINE F exp2(F hi, F lo) {
   const I exponent = (I)shifted - (I)magic;
   return p * (F)((exponent + 127) << 23);
 }
-BRAID_INLINE F exp2(F x) { return exp2(x, F{}); }
+BRAID_INLINE F exp2(F x) { return exp2<false>(x, F{}); }
 
 // e^x, with the product x * log2(e) carried in two floats where there is an fma.
 BRAID_INLINE F exp(F x) {
