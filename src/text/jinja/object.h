@@ -38,7 +38,7 @@ struct TemplateScope {
 
 struct Macro final : Object {
   const MacroCode* code = nullptr;
-  TemplateScope* scope = nullptr;       // where it was defined
+  TemplateScope* scope = nullptr;  // where it was defined
   const char* type_name() const override { return "Macro"; }
 };
 
