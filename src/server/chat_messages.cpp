@@ -31,56 +31,41 @@ void check_content(const OrderedJson& content, const std::string& field) {
   }
 }
 
-void normalise_tool_calls(OrderedJson& calls, const std::string& field) {
+void check_tool_calls(const OrderedJson& calls, const std::string& field) {
   if (!calls.is_array()) throw bad_field(field, "'{}' must be a list, not {}", field, calls.type_name());
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string name = fmt::format("{}[{}].function", field, i);
     if (!calls[i].is_object() || !calls[i].contains("function") || !calls[i]["function"].is_object())
       throw bad_field(name, "'{}' must be an object with name and arguments", name);
-    OrderedJson& function = calls[i]["function"];
+    const OrderedJson& function = calls[i]["function"];
     if (!function.contains("name") || !function["name"].is_string())
       throw bad_field(name + ".name", "'{}.name' must be a string", name);
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    const std::string text = arguments->get<std::string>();
-    if (!within_json_bounds(text)) throw bad_field(name + ".arguments", "'{}.arguments' is nested too deeply", name);
-    OrderedJson parsed = text.empty() ? OrderedJson::object() : OrderedJson::parse(text, nullptr, false);
-    if (parsed.is_object()) *arguments = std::move(parsed);  // anything else stays the client's text
+    const auto arguments = function.find("arguments");  // JSON in a string is parsed before it is rendered
+    if (arguments != function.end() && arguments->is_string() &&
+        !within_json_bounds(arguments->get_ref<const std::string&>()))
+      throw bad_field(name + ".arguments", "'{}.arguments' is nested too deeply", name);
   }
 }
 
 }  // namespace
 
-void normalise_messages(OrderedJson& messages) {
+void check_messages(const OrderedJson& messages) {
   if (!messages.is_array()) throw bad_field("messages", "'messages' must be a list, not {}", messages.type_name());
   if (messages.empty()) throw bad_field("messages", "'messages' is empty; at least one message is needed");
   for (size_t i = 0; i < messages.size(); ++i) {
-    OrderedJson& message = messages[i];
+    const OrderedJson& message = messages[i];
     const std::string name = fmt::format("messages[{}]", i);
     if (!message.is_object()) throw bad_field(name, "'{}' must be an object, not {}", name, message.type_name());
     const auto role = message.find("role");
     if (role == message.end() || !role->is_string())
       throw bad_field(name + ".role", "'{}.role' must be a string", name);
     const bool has_calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
-    if (has_calls) normalise_tool_calls(message["tool_calls"], name + ".tool_calls");
+    if (has_calls) check_tool_calls(message["tool_calls"], name + ".tool_calls");
     const auto content = message.find("content");
     const bool has_content = content != message.end() && !content->is_null();
     if (!has_content && *role != "assistant")
       throw bad_field(name + ".content", "'{}.content' is required for role {}", name, to_string(*role));
     if (has_content) check_content(*content, name + ".content");
-  }
-}
-
-void join_text_parts(OrderedJson& messages) {
-  for (OrderedJson& message : messages) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string joined;
-    for (size_t i = 0; i < content->size(); ++i) {
-      if (i) joined += '\n';
-      joined += (*content)[i]["text"].get_ref<const std::string&>();
-    }
-    *content = joined;
   }
 }
 

@@ -324,7 +324,7 @@ Usage Generation::usage() const {
 
 HttpReply Generation::head(int status, std::string content_type) const {
   HttpReply reply{.status = status, .content_type = std::move(content_type), .headers = context_.reply_headers};
-  reply.headers.emplace_back("X-Request-Id", id_);
+  reply.headers.emplace_back("X-Request-Id", id_.substr(id_.find('-') + 1));  // the client's own, if it sent one
   if (reply.content_type.starts_with("text/event-stream")) reply.headers.emplace_back("Cache-Control", "no-cache");
   return reply;
 }

@@ -25,6 +25,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <unordered_set>
 
@@ -81,6 +82,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   std::atomic<int> port{0};
   bool closing_idle = false;
   std::atomic<bool> stopped{false};
+  std::mutex stopping;
 
   void bind();
   Task accept_loop();
@@ -431,6 +433,7 @@ Task HttpServer::Impl::accept_loop() {
     }
     socket.non_blocking(true, ec);
     socket.set_option(asio::ip::tcp::no_delay(true), ec);
+    socket.set_option(Socket::keep_alive(true), ec);  // a client whose host vanished must not hold KV blocks for ever
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     asio::co_spawn(
         io, [connection]() { return connection->run(); }, asio::detached);
@@ -510,6 +513,7 @@ void HttpServer::start() {
 }
 
 void HttpServer::stop() {
+  const std::scoped_lock one_at_a_time(impl_->stopping);  // a second caller returns when the first has finished
   if (impl_->stopped.exchange(true) || !impl_->thread.joinable()) return;
   asio::post(impl_->io, [impl = impl_.get()] {
     impl->close_all();

@@ -222,8 +222,8 @@ std::vector<int32_t> parse_token_ids(const OrderedJson& list, const std::string&
 void parse_chat_prompt(JsonFields& f, const RequestRules& rules, ApiRequest& out) {
   const OrderedJson* messages = f.find("messages");
   if (!messages) throw bad_field("messages", "'messages' is required");
+  check_messages(*messages);
   out.messages = std::make_shared<OrderedJson>(*messages);
-  normalise_messages(*out.messages);
   if (const OrderedJson* tools = f.array("tools"); tools && !tools->empty()) {
     check_tools(*tools);
     out.tools = std::make_shared<OrderedJson>(*tools);

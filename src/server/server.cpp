@@ -441,10 +441,10 @@ void Server::Impl::watch() {
 void Server::Impl::finish_drain() {
   if (Clock::now() > drain_deadline)
     for (const auto& generation : std::vector(context.live.begin(), context.live.end())) generation->cut_short();
-  if (!context.live.empty() || n_preparing > 0) return;
+  const bool late = Clock::now() > drain_deadline + std::chrono::seconds(1);  // a client that does not read, say
+  if (!late && (!context.live.empty() || n_preparing > 0)) return;
   http.close_idle();
-  // Replies that are still being sent get a moment; connections without a request are closed already.
-  if (http.n_connections() > 0 && Clock::now() < drain_deadline + std::chrono::seconds(1)) return;
+  if (!late && http.n_connections() > 0) return;  // replies on their way
   const std::scoped_lock lock(ended_mutex);
   ended = true;
   ended_changed.notify_all();

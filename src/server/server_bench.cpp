@@ -63,8 +63,9 @@ StreamEnds read_all(std::vector<TestClient>& clients, Clock::time_point begin) {
 void run(int n_streams, int n_tokens, int step_ms) {
   set_log_level(LogLevel::kOff);
   FakeText text;
-  FakeEngine engine([=](const Request& r) { return FakeScript{.answer = std::string(r.prompt[0] == 'q' ? 1 : n_tokens, 'x')}; },
-                    std::chrono::milliseconds(step_ms));
+  FakeEngine engine(
+      [=](const Request& r) { return FakeScript{.answer = std::string(r.prompt[0] == 'q' ? 1 : n_tokens, 'x')}; },
+      std::chrono::milliseconds(step_ms));
   ServerOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
@@ -77,18 +78,19 @@ void run(int n_streams, int n_tokens, int step_ms) {
   std::vector<TestClient> clients;
   for (int i = 0; i < n_streams; ++i) {
     clients.emplace_back(server.port());
-    clients.back().send(TestClient::request_bytes(
-        "POST", "/v1/chat/completions", R"({"model":"toy","messages":[{"role":"user","content":"hi"}],"stream":true})"));
+    clients.back().send(
+        TestClient::request_bytes("POST", "/v1/chat/completions",
+                                  R"({"model":"toy","messages":[{"role":"user","content":"hi"}],"stream":true})"));
   }
   const double cpu_requests = io_cpu_seconds(server.port());
   StreamEnds ends = read_all(clients, begin);
   const double cpu = io_cpu_seconds(server.port()) - cpu_before;
   const double tokens = static_cast<double>(n_streams) * (n_tokens + 1);
   std::sort(ends.seconds.begin(), ends.seconds.end());
-  fmt::print("{} streams, {} tokens each, a step every {} ms: {} complete, {} broken\n", n_streams, n_tokens + 1, step_ms,
-             ends.complete, ends.broken);
-  fmt::print("last stream ended after {:.2f} s; the steps alone take {:.2f} s\n", ends.seconds.empty() ? 0 : ends.seconds.back(),
-             (n_tokens + 1) * step_ms * 1e-3);
+  fmt::print("{} streams, {} tokens each, a step every {} ms: {} complete, {} broken\n", n_streams, n_tokens + 1,
+             step_ms, ends.complete, ends.broken);
+  fmt::print("last stream ended after {:.2f} s; the steps alone take {:.2f} s\n",
+             ends.seconds.empty() ? 0 : ends.seconds.back(), (n_tokens + 1) * step_ms * 1e-3);
   fmt::print("io thread: {:.2f} us CPU per token, requests included ({:.2f} s in all, {:.2f} s while connecting)\n",
              cpu / tokens * 1e6, cpu, cpu_requests - cpu_before);
 }
@@ -115,7 +117,8 @@ void latency() {
   };
   const double bare = p50_us("GET", "/ping", "");
   const double whole = p50_us("POST", "/v1/completions", R"({"prompt":"q","max_tokens":1})");
-  fmt::print("p50: /ping {:.0f} us, a one-token completion {:.0f} us (with the fake engine's two thread hand-overs)\n", bare, whole);
+  fmt::print("p50: /ping {:.0f} us, a one-token completion {:.0f} us (with the fake engine's two thread hand-overs)\n",
+             bare, whole);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace braid {
 
 struct ChatInput {
-  const OrderedJson* messages = nullptr;  // array; tool-call arguments are objects already
+  const OrderedJson* messages = nullptr;  // array, as the client sent it: shapes are checked, nothing is converted
   const OrderedJson* tools = nullptr;     // array, or null: none
   const OrderedJson* kwargs = nullptr;    // object: variables for the template (enable_thinking, ...)
   bool add_generation_prompt = true;

@@ -108,7 +108,8 @@ class FakeEngine final : public Engine {
       if (stop.stop_requested()) return;
       ++stats_.steps;
       for (auto it = live_.begin(); it != live_.end();) it = step(*it) ? live_.erase(it) : std::next(it);
-      const bool only_hanging = std::all_of(live_.begin(), live_.end(), [](const Live& l) { return l.script.hang; });
+      const bool only_hanging =
+          !live_.empty() && std::all_of(live_.begin(), live_.end(), [](const Live& l) { return l.script.hang; });
       lock.unlock();
       std::this_thread::sleep_for(only_hanging ? std::max(step_time_, std::chrono::microseconds(1000)) : step_time_);
       lock.lock();

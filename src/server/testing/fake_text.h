@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "server/chat_messages.h"
 #include "server/text_service.h"
 
 namespace braid {
@@ -79,11 +78,9 @@ class FakeTextStream final : public TextStream {
 class FakeText final : public TextService {
  public:
   ChatPrompt render_chat(const ChatInput& input) const override {
-    OrderedJson messages = *input.messages;
-    join_text_parts(messages);
     std::string prompt;
     if (input.tools) prompt = fmt::format("<tools>{}", to_string(*input.tools));
-    for (const OrderedJson& m : messages) {
+    for (const OrderedJson& m : *input.messages) {
       if (m["role"] == "refuse") throw Error("no such role");
       const bool has_text = m.contains("content") && m["content"].is_string();
       prompt += fmt::format("<{}>{}", m["role"].get<std::string>(), has_text ? m["content"].get<std::string>() : "");
