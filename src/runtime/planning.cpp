@@ -119,12 +119,11 @@ class HeaderSource final : public WeightSource {
   int64_t read(const std::string& name, const Shape&, const Part& part) const override {
     return part.out.n_elements() * size_of(info(name).dtype);
   }
-  const std::vector<std::string>& names() const override { return no_names_; }
+  std::vector<StoredName> names() const override { return {}; }
 
  private:
   std::unique_ptr<WeightSource> files_;
   DType dtype_;
-  std::vector<std::string> no_names_;
 };
 
 std::unique_ptr<WeightSource> headers_of(const RankSetup& s) {
