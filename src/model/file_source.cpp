@@ -87,11 +87,11 @@ class FileSource : public WeightSource {
     const fs::path single = fs::path(path) / "model.safetensors",
                    index = fs::path(path) / "model.safetensors.index.json";
     if (!fs::is_directory(path)) {
-      add_file(path);
+      add_file(listing_ = path);
     } else if (fs::exists(single)) {
-      add_file(single.string());
+      add_file(listing_ = single.string());
     } else if (fs::exists(index)) {
-      add_shards(index.string());
+      add_shards(listing_ = index.string());
     } else {
       throw Error("{} holds neither model.safetensors nor model.safetensors.index.json", path);
     }
@@ -164,7 +164,7 @@ class FileSource : public WeightSource {
     std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(n), near.end());
     std::vector<std::string> listed;
     for (size_t i = 0; i < n; ++i) listed.push_back("'" + near[i].second + "'");
-    throw Error("{} has no tensor '{}'; nearest are {}", path_, name, fmt::join(listed, ", "));
+    throw Error("{} has no tensor '{}'; nearest are {}", listing_, name, fmt::join(listed, ", "));
   }
 
   static DType readable(const Entry& e) {
@@ -258,6 +258,7 @@ class FileSource : public WeightSource {
   }
 
   std::string path_;
+  std::string listing_;  // the file that says which tensors there are
   int64_t block_rows_, block_columns_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Entry> entries_;
