@@ -244,17 +244,7 @@ class FileSource : public WeightSource {
         i = stop;
       }
     });
-    return walk.n_elements() + scale_entries(walk.slice()) * size_of(scale_type);
-  }
-
-  // Blocks that a slice touches.
-  int64_t scale_entries(const Slice& slice) const {
-    const auto blocks = [](Range r, int64_t block) {
-      return r.size() == 0 ? 0 : (r.end - 1) / block - r.begin / block + 1;
-    };
-    int64_t n = blocks(slice.back(), block_columns_) * blocks(slice[slice.size() - 2], block_rows_);
-    for (size_t d = 0; d + 2 < slice.size(); ++d) n *= slice[d].size();
-    return n;
+    return walk.n_elements() + scales_of(walk.slice(), block_rows_, block_columns_) * size_of(scale_type);
   }
 
   std::string path_;
