@@ -1,5 +1,5 @@
-// braid render: prints the prompt that a chat template makes of a request's body, and nothing else. Exit codes: 1 when the
-// template does not compile or refuses the request, 2 for wrong flags and unreadable files.
+// braid render: prints the prompt that a chat template makes of a request's body, and nothing else. Exit codes: 1 when
+// the template does not compile or refuses the request, 2 for wrong flags and unreadable files.
 #include <CLI/CLI.hpp>
 
 #include <cstdio>

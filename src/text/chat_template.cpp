@@ -37,8 +37,8 @@ bool renders_text_of(const ChatTemplate& t, const OrderedJson& messages, std::st
 }
 
 bool probe_parts(const ChatTemplate& t) {
-  const OrderedJson parts = OrderedJson::array({OrderedJson{{"type", "text"}, {"text", "first-part"}},
-                                                OrderedJson{{"type", "text"}, {"text", "second-part"}}});
+  const OrderedJson parts = OrderedJson::array(
+      {OrderedJson{{"type", "text"}, {"text", "first-part"}}, OrderedJson{{"type", "text"}, {"text", "second-part"}}});
   const OrderedJson messages = OrderedJson::array({OrderedJson{{"role", "user"}, {"content", parts}}});
   return renders_text_of(t, messages, "first-part") && renders_text_of(t, messages, "second-part");
 }
@@ -162,7 +162,8 @@ std::tm parse_iso_time(std::string_view text) {
   const int n = std::sscanf(copy.c_str(), "%4d-%2d-%2d%c%2d:%2d:%2d%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &separator,
                             &t.tm_hour, &t.tm_min, &t.tm_sec, &used);
   const std::string_view rest = text.substr(std::min(text.size(), static_cast<size_t>(used)));
-  const bool tail_ok = rest.empty() || rest == "Z" || (rest[0] == '.' && rest.find_first_not_of("0123456789.Z") == std::string_view::npos);
+  const bool tail_ok = rest.empty() || rest == "Z" ||
+                       (rest[0] == '.' && rest.find_first_not_of("0123456789.Z") == std::string_view::npos);
   const bool fields_ok = t.tm_mon >= 1 && t.tm_mon <= 12 && t.tm_mday >= 1 && t.tm_mday <= 31 && t.tm_hour >= 0 &&
                          t.tm_hour < 24 && t.tm_min >= 0 && t.tm_min < 60 && t.tm_sec >= 0 && t.tm_sec <= 60;
   if (n != 7 || (separator != 'T' && separator != ' ') || !tail_ok || !fields_ok)
@@ -199,11 +200,13 @@ ChatTemplateSource read_chat_template(const std::string& model_dir) {
   }
   if (found.is_array())
     for (const Json& named : found)
-      if (named.is_object() && named.value("name", "") == "default" && named.contains("template") && named["template"].is_string()) {
+      if (named.is_object() && named.value("name", "") == "default" && named.contains("template") &&
+          named["template"].is_string()) {
         source.text = named["template"].get<std::string>();
         return source;
       }
-  throw Error("{} holds no chat template: neither chat_template.jinja nor a chat_template in tokenizer_config.json", model_dir);
+  throw Error("{} holds no chat template: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
+              model_dir);
 }
 
 }  // namespace braid

@@ -43,9 +43,9 @@ class ChatTemplate {
   bool takes_null_content_ = false;
 };
 
-// What the server does to a request before render(), and `braid render` does not: tool-call arguments that are JSON text
-// become objects; text parts are joined, and null content becomes "", where the template cannot take them. Returns the
-// request with new messages.
+// What the server does to a request before render(), and `braid render` does not: tool-call arguments that are JSON
+// text become objects; text parts are joined, and null content becomes "", where the template cannot take them. Returns
+// the request with new messages.
 OrderedJson prepare_messages_for_server(const ChatTemplate& chat_template, OrderedJson request);
 
 // "2026-01-15T10:30:00", a blank for T and a trailing Z or fraction allowed. Throws Error.

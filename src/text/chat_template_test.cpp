@@ -48,8 +48,8 @@ TEST(ChatTemplate, PublishedTemplatesRenderAsTransformersDoes) {
     bool failed = false;
     try {
       const std::string file = std::filesystem::path(path).parent_path() / row["template"].get<std::string>();
-      const auto t = ChatTemplate::compile(
-          read_text_file(file), {{"bos_token", row["bos_token"]}, {"eos_token", row["eos_token"]}});
+      const auto t = ChatTemplate::compile(read_text_file(file),
+                                           {{"bos_token", row["bos_token"]}, {"eos_token", row["eos_token"]}});
       got = t.render(request, parse_iso_time(row["now"].get<std::string>()));
     } catch (const Error& e) {
       failed = true;
@@ -90,9 +90,13 @@ TEST(ChatTemplate, ServerPreparesMessages) {
 }
 
 TEST(ChatTemplate, RequestVariables) {
-  const auto t = ChatTemplate::compile("{{ bos_token }}{{ x }}{{ tools is none }}{{ add_generation_prompt }}{{ enable_thinking }}", {{"bos_token", "<s>"}});
-  EXPECT_EQ(t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": {"x": 5, "enable_thinking": false}})"), local_now()),
-            "<s>5TrueFalseFalse");
+  const auto t =
+      ChatTemplate::compile("{{ bos_token }}{{ x }}{{ tools is none }}{{ add_generation_prompt }}{{ enable_thinking }}",
+                            {{"bos_token", "<s>"}});
+  EXPECT_EQ(
+      t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": {"x": 5, "enable_thinking": false}})"),
+               local_now()),
+      "<s>5TrueFalseFalse");
   EXPECT_THROW(t.render(OrderedJson::parse("{}"), local_now()), Error);
   EXPECT_THROW(t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": 1})"), local_now()), Error);
 }

@@ -47,7 +47,7 @@ bool ConfigReader::boolean_or(const char* key, bool fallback) const {
 size_t ConfigReader::count_or(const char* key, size_t fallback) const {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_number_unsigned()) throw bad(fmt::format("\"{}\" is not a count", key));
+  if (!value->is_number_integer() || value->get<int64_t>() < 0) throw bad(fmt::format("\"{}\" is not a count", key));
   return value->get<size_t>();
 }
 

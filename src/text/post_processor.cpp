@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 int32_t read_id(const ConfigReader& c, const Json& id) {
-  if (!id.is_number_unsigned() || id.get<uint64_t>() > static_cast<uint64_t>(kMaxTokenId))
+  if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxTokenId)
     throw c.bad("has a token id that is none");
   return id.get<int32_t>();
 }

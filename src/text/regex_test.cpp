@@ -75,8 +75,8 @@ TEST(Regex, BadPatternsAreErrorsThatNameThem) {
 }
 
 TEST(Regex, EndlessBacktrackingComesBack) {
-  const Regex regex("(?:a+)+b");
-  EXPECT_THROW(regex.find(std::string(64, 'a') + "c", 0), Error);
+  const Regex regex("(?:a+)+(?:b|c)");
+  EXPECT_THROW(regex.find(std::string(64, 'a') + "d", 0), Error);
 }
 
 TEST(Regex, LiteralsHaveNoOperators) {

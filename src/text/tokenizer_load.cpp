@@ -103,7 +103,7 @@ class TokenizerBuilder {
     token.lstrip = c.boolean("lstrip");
     token.rstrip = c.boolean("rstrip");
     const Json& id = c.required("id");
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > static_cast<uint64_t>(kMaxTokenId))
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxTokenId)
       throw c.bad("has an id that is not between 0 and " + std::to_string(kMaxTokenId));
     token.id = id.get<int32_t>();
     return token;

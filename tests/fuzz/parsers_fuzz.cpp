@@ -22,10 +22,18 @@ struct Reply {
 void collect(Reply& reply, const std::vector<braid::OutputEvent>& events) {
   for (const auto& e : events) {
     switch (e.kind) {
-      case braid::OutputEvent::Kind::kContent: reply.content += e.text; break;
-      case braid::OutputEvent::Kind::kReasoning: reply.reasoning += e.text; break;
-      case braid::OutputEvent::Kind::kToolStart: reply.names.push_back(e.name); break;
-      case braid::OutputEvent::Kind::kToolArguments: reply.arguments.push_back(e.text); break;
+      case braid::OutputEvent::Kind::kContent:
+        reply.content += e.text;
+        break;
+      case braid::OutputEvent::Kind::kReasoning:
+        reply.reasoning += e.text;
+        break;
+      case braid::OutputEvent::Kind::kToolStart:
+        reply.names.push_back(e.name);
+        break;
+      case braid::OutputEvent::Kind::kToolArguments:
+        reply.arguments.push_back(e.text);
+        break;
     }
   }
 }

@@ -45,7 +45,8 @@ std::vector<Value> characters(Runtime& rt, const std::string& text) {
 
 Value missing_item(const Value& value, const Value& key, Runtime& rt) {
   if (value.is_none()) return Value::undefined(fmt::format("None has no element {}", repr(rt, key)));
-  const std::string what = key.is_string() ? fmt::format("attribute '{}'", key.text()) : fmt::format("element {}", repr(rt, key));
+  const std::string what =
+      key.is_string() ? fmt::format("attribute '{}'", key.text()) : fmt::format("element {}", repr(rt, key));
   return Value::undefined(fmt::format("'{} object' has no {}", python_type_name(value), what));
 }
 
@@ -104,9 +105,12 @@ std::optional<Value> python_attribute(Runtime& rt, const Value& value, const std
     }
   }
   switch (find_method(value, name)) {
-    case MethodKind::kNone: return std::nullopt;
-    case MethodKind::kUnsafe: return hidden_attribute(value, name);
-    case MethodKind::kSafe: break;
+    case MethodKind::kNone:
+      return std::nullopt;
+    case MethodKind::kUnsafe:
+      return hidden_attribute(value, name);
+    case MethodKind::kSafe:
+      break;
   }
   auto* method = rt.make<Callable>();
   method->receiver = value;
@@ -170,8 +174,10 @@ bool is_iterable(const Value& value) {
 
 std::vector<Value> iterate(Runtime& rt, const Value& value) {
   switch (value.kind()) {
-    case Value::Kind::kUndefined: return {};
-    case Value::Kind::kString: return characters(rt, value.text());
+    case Value::Kind::kUndefined:
+      return {};
+    case Value::Kind::kString:
+      return characters(rt, value.text());
     case Value::Kind::kDict: {
       rt.charge(value.dict_data().items.size() * sizeof(Value));
       std::vector<Value> keys;
@@ -185,25 +191,29 @@ std::vector<Value> iterate(Runtime& rt, const Value& value) {
       const auto from = static_cast<std::ptrdiff_t>(std::exchange(list.consumed, list.items.size()));
       return {list.items.begin() + from, list.items.end()};
     }
-    default: break;
+    default:
+      break;
   }
   throw Error("'{}' object is not iterable", python_type_name(value));
 }
 
 int64_t length(Runtime& rt, const Value& value) {
   switch (value.kind()) {
-    case Value::Kind::kUndefined: return 0;
+    case Value::Kind::kUndefined:
+      return 0;
     case Value::Kind::kString:
       rt.step(static_cast<int64_t>(value.text().size() / 64));
       return count_code_points(value.text());
-    case Value::Kind::kDict: return static_cast<int64_t>(value.dict_data().items.size());
+    case Value::Kind::kDict:
+      return static_cast<int64_t>(value.dict_data().items.size());
     case Value::Kind::kList:
       if (value.is_generator()) break;
       return static_cast<int64_t>(value.list_data().items.size());
     case Value::Kind::kObject:
       if (const auto* loop = dynamic_cast<const Loop*>(value.object())) return static_cast<int64_t>(loop->items.size());
       break;
-    default: break;
+    default:
+      break;
   }
   throw Error("object of type '{}' has no len()", python_type_name(value));
 }
@@ -241,8 +251,10 @@ Value get_slice(Runtime& rt, const Value& value, const Value& start, const Value
   if (value.is_string()) {
     const std::string& text = value.text();
     rt.charge(text.size());
-    const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
-    const SliceRange r = slice_range(ascii ? static_cast<int64_t>(text.size()) : count_code_points(text), start, stop, step);
+    const bool ascii =
+        std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
+    const SliceRange r =
+        slice_range(ascii ? static_cast<int64_t>(text.size()) : count_code_points(text), start, stop, step);
     std::string out;
     if (r.count > 0 && r.step == 1) {
       const size_t begin = ascii ? static_cast<size_t>(r.start) : byte_offset(text, r.start);
@@ -261,7 +273,7 @@ Value get_slice(Runtime& rt, const Value& value, const Value& start, const Value
     for (int64_t i = 0; i < r.count; ++i) out.push_back(list.items[static_cast<size_t>(r.start + i * r.step)]);
     return rt.list(std::move(out), list.type == ListData::Type::kTuple ? list.type : ListData::Type::kList);
   }
-  return Value::undefined(fmt::format("'{} object' has no slices", python_type_name(value)));
+  throw Error("'{}' object has no slices", python_type_name(value));  // unlike an item, which would be undefined
 }
 
 BoundArgs::BoundArgs(std::string_view callee, const CallArgs& args, std::initializer_list<std::string_view> names,

@@ -17,27 +17,27 @@ using ExprPtr = std::unique_ptr<Expr>;
 using Block = std::vector<std::unique_ptr<Stmt>>;
 
 enum class ExprKind : uint8_t {
-  kConst,      // value
-  kName,       // symbol, name
+  kConst,         // value
+  kName,          // symbol, name
   kNamespaceRef,  // symbol, name = the namespace variable; attribute: only as an assignment target
-  kList,       // children
-  kTuple,      // children
-  kDict,       // children: key, value, key, value, ...
-  kAttribute,  // children[0] . attribute
-  kItem,       // children[0] [ children[1] ]
-  kSlice,      // children: start, stop, step, each may be null
-  kCall,       // children[0] ( arguments )
-  kFilter,     // children[0] (null inside a filter block: the block's text) | name ( arguments )
-  kTest,       // children[0] is name ( arguments )
-  kNot,        // children[0]
-  kNegate,     // children[0]
-  kPlus,       // children[0], unary
-  kAnd,        // children[0], children[1]
-  kOr,         // children[0], children[1]
-  kCondition,  // children: then, test, else (may be null)
-  kBinary,     // children[0] op children[1]
-  kConcat,     // children, joined as text
-  kCompare,    // children[0] compare[0] children[1] compare[1] children[2] ..., chained as in Python
+  kList,          // children
+  kTuple,         // children
+  kDict,          // children: key, value, key, value, ...
+  kAttribute,     // children[0] . attribute
+  kItem,          // children[0] [ children[1] ]
+  kSlice,         // children: start, stop, step, each may be null
+  kCall,          // children[0] ( arguments )
+  kFilter,        // children[0] (null inside a filter block: the block's text) | name ( arguments )
+  kTest,          // children[0] is name ( arguments )
+  kNot,           // children[0]
+  kNegate,        // children[0]
+  kPlus,          // children[0], unary
+  kAnd,           // children[0], children[1]
+  kOr,            // children[0], children[1]
+  kCondition,     // children: then, test, else (may be null)
+  kBinary,        // children[0] op children[1]
+  kConcat,        // children, joined as text
+  kCompare,       // children[0] compare[0] children[1] compare[1] children[2] ..., chained as in Python
 };
 
 enum class Op : uint8_t { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow, kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
@@ -53,7 +53,7 @@ struct Expr {
   Op op = Op::kAdd;
   int line = 0;
   int symbol = -1;
-  int depth = 1;  // height of this tree, bounded by the parser
+  int depth = 1;     // height of this tree, bounded by the parser
   int builtin = -1;  // kFilter, kTest: index into the table; -1 for a name that does not exist
   Value value;
   std::string name;
@@ -69,17 +69,17 @@ struct Parameter {
 };
 
 enum class StmtKind : uint8_t {
-  kText,       // text
-  kPrint,      // exprs
-  kFor,        // target, exprs[0] = iterable, exprs[1] = test (may be null), body, otherwise, recursive
-  kIf,         // branches: exprs[i] guards bodies[i]; otherwise
-  kSet,        // target, exprs[0]
-  kSetBlock,   // target, exprs[0] = filter chain (may be null), body
-  kMacro,      // name, symbol, macro
-  kCallBlock,  // exprs[0] = the call, macro = the caller's body
+  kText,         // text
+  kPrint,        // exprs
+  kFor,          // target, exprs[0] = iterable, exprs[1] = test (may be null), body, otherwise, recursive
+  kIf,           // branches: exprs[i] guards bodies[i]; otherwise
+  kSet,          // target, exprs[0]
+  kSetBlock,     // target, exprs[0] = filter chain (may be null), body
+  kMacro,        // name, symbol, macro
+  kCallBlock,    // exprs[0] = the call, macro = the caller's body
   kFilterBlock,  // exprs[0] = filter chain, body
-  kWith,       // targets, exprs, body
-  kScope,      // body, in a scope of its own: {% block %} and {% generation %}
+  kWith,         // targets, exprs, body
+  kScope,        // body, in a scope of its own: {% block %} and {% generation %}
   kBreak,
   kContinue,
 };

@@ -1,5 +1,5 @@
-// What a template may call: filters, tests, methods of str, dict and list, and the environment's functions. Each table is
-// looked up once, by the parser, for filters and tests; by name at run time for methods and functions.
+// What a template may call: filters, tests, methods of str, dict and list, and the environment's functions. Each table
+// is looked up once, by the parser, for filters and tests; by name at run time for methods and functions.
 #pragma once
 #include <string>
 #include <string_view>

@@ -115,7 +115,9 @@ Value filter_attr(Runtime& rt, const Value& in, const CallArgs& args) {
 Value filter_filesizeformat(Runtime&, const Value& in, const CallArgs& args) {
   const BoundArgs a("filesizeformat", args, {"binary"});
   const bool binary = a.flag(0, false);
-  const auto bytes = in.is_number() ? std::optional(in.as_float()) : in.is_string() ? parse_float(in.text()) : std::nullopt;
+  const auto bytes = in.is_number()   ? std::optional(in.as_float())
+                     : in.is_string() ? parse_float(in.text())
+                                      : std::nullopt;
   if (!bytes) throw Error("filesizeformat() needs a number, not '{}'", python_type_name(in));
   const double base = binary ? 1024 : 1000;
   if (*bytes == 1) return Value("1 Byte");
@@ -131,10 +133,17 @@ Value filter_filesizeformat(Runtime&, const Value& in, const CallArgs& args) {
   }
 }
 
-constexpr FilterEntry kValueFilters[] = {
-    {"abs", filter_abs},         {"attr", filter_attr},   {"count", filter_length}, {"d", filter_default},
-    {"default", filter_default}, {"float", filter_float}, {"int", filter_int},      {"length", filter_length},
-    {"round", filter_round},     {"tojson", filter_tojson}, {"filesizeformat", filter_filesizeformat}};
+constexpr FilterEntry kValueFilters[] = {{"abs", filter_abs},
+                                         {"attr", filter_attr},
+                                         {"count", filter_length},
+                                         {"d", filter_default},
+                                         {"default", filter_default},
+                                         {"float", filter_float},
+                                         {"int", filter_int},
+                                         {"length", filter_length},
+                                         {"round", filter_round},
+                                         {"tojson", filter_tojson},
+                                         {"filesizeformat", filter_filesizeformat}};
 
 const std::vector<FilterEntry>& all_filters() {
   static const std::vector<FilterEntry> kAll = [] {

@@ -5,6 +5,7 @@
 #include "text/jinja/builtins.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/python_text.h"
+#include "text/jinja/stable_sort.h"
 
 namespace braid {
 namespace {
@@ -50,9 +51,8 @@ struct Keyed {
 };
 
 void sort_keyed(Runtime& rt, std::vector<Keyed>& items, bool reverse) {
-  std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
-    return reverse ? less(rt, b.key, a.key) : less(rt, a.key, b.key);
-  });
+  stable_merge_sort(
+      items, [&](const Keyed& a, const Keyed& b) { return reverse ? less(rt, b.key, a.key) : less(rt, a.key, b.key); });
 }
 
 Value filter_list(Runtime& rt, const Value& in, const CallArgs& args) {
@@ -81,9 +81,7 @@ Value filter_first(Runtime& rt, const Value& in, const CallArgs& args) {
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : std::move(items.front());
 }
 
-bool is_reversible(const Value& in) {
-  return in.is_string() || in.is_dict() || (in.is_list() && !in.is_generator());
-}
+bool is_reversible(const Value& in) { return in.is_string() || in.is_dict() || (in.is_list() && !in.is_generator()); }
 
 Value filter_last(Runtime& rt, const Value& in, const CallArgs& args) {
   const BoundArgs a("last", args, {});
@@ -130,7 +128,8 @@ Value filter_sort(Runtime& rt, const Value& in, const CallArgs& args) {
   std::vector<AttributePath> paths;
   const Value attribute = a.get(2, Value::none());
   if (attribute.is_string()) {
-    for (const Value& part : iterate(rt, call_method(rt, attribute, "split", {{Value(",")}, {}}))) paths.emplace_back(part);
+    for (const Value& part : iterate(rt, call_method(rt, attribute, "split", {{Value(",")}, {}})))
+      paths.emplace_back(part);
   } else {
     paths.emplace_back(attribute);
   }
@@ -246,7 +245,11 @@ Value filter_slice(Runtime& rt, const Value& in, const CallArgs& args) {
   return Value::generator(std::move(out));
 }
 
+// None and 0, which cannot be iterated, count as empty in map, select and their like.
+bool yields_nothing(const Value& in) { return !is_iterable(in) && !truth(in); }
+
 Value filter_map(Runtime& rt, const Value& in, const CallArgs& args) {
+  if (yields_nothing(in)) return Value::generator({});
   std::vector<Value> out;
   if (args.positional.empty()) {
     const BoundArgs a("map", args, {"attribute", "default"}, 1);
@@ -266,7 +269,7 @@ Value filter_map(Runtime& rt, const Value& in, const CallArgs& args) {
 template <bool kKeep, bool kByAttribute>
 Value filter_select(Runtime& rt, const Value& in, const CallArgs& args) {
   const size_t offset = kByAttribute ? 1 : 0;
-  if (!is_iterable(in) && !truth(in)) return Value::generator({});  // as Jinja does for None and 0
+  if (yields_nothing(in)) return Value::generator({});
   if (args.positional.size() < offset) throw Error("this filter needs the name of an attribute");
   const AttributePath path(kByAttribute ? args.positional[0] : Value::none());
   int test = -1;

@@ -96,7 +96,8 @@ Value filter_center(Runtime& rt, const Value& in, const CallArgs& args) {
 }
 
 Value filter_format(Runtime& rt, const Value& in, const CallArgs& args) {
-  if (!args.positional.empty() && !args.named.empty()) throw Error("format() takes positional or named values, not both");
+  if (!args.positional.empty() && !args.named.empty())
+    throw Error("format() takes positional or named values, not both");
   const std::string text = to_text(rt, in);
   if (args.named.empty()) return like(rt, in, format_percent(rt, text, Value::tuple(args.positional)));
   std::vector<std::pair<Value, Value>> items;
@@ -185,18 +186,30 @@ Value filter_striptags(Runtime& rt, const Value& in, const CallArgs& args) {
     if (!out.empty()) out += ' ';
     out += word;
   }
-  for (const auto& [entity, plain] : {std::pair{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}})
+  for (const auto& [entity, plain] :
+       {std::pair{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}})
     out = replace(out, entity, plain, -1, rt.limits.output_bytes);
   return rt.text(std::move(out));
 }
 
-constexpr FilterEntry kFilters[] = {
-    {"capitalize", filter_mapped<capitalize>}, {"center", filter_center},       {"e", filter_escape},
-    {"escape", filter_escape},                 {"forceescape", filter_forceescape}, {"format", filter_format},
-    {"indent", filter_indent},                 {"lower", filter_mapped<lower>}, {"replace", filter_replace},
-    {"safe", filter_safe},                     {"string", filter_string},       {"striptags", filter_striptags},
-    {"title", filter_mapped<title_words>},     {"trim", filter_trim},           {"truncate", filter_truncate},
-    {"upper", filter_mapped<upper>},           {"urlencode", filter_urlencode}, {"wordcount", filter_wordcount}};
+constexpr FilterEntry kFilters[] = {{"capitalize", filter_mapped<capitalize>},
+                                    {"center", filter_center},
+                                    {"e", filter_escape},
+                                    {"escape", filter_escape},
+                                    {"forceescape", filter_forceescape},
+                                    {"format", filter_format},
+                                    {"indent", filter_indent},
+                                    {"lower", filter_mapped<lower>},
+                                    {"replace", filter_replace},
+                                    {"safe", filter_safe},
+                                    {"string", filter_string},
+                                    {"striptags", filter_striptags},
+                                    {"title", filter_mapped<title_words>},
+                                    {"trim", filter_trim},
+                                    {"truncate", filter_truncate},
+                                    {"upper", filter_mapped<upper>},
+                                    {"urlencode", filter_urlencode},
+                                    {"wordcount", filter_wordcount}};
 
 }  // namespace
 

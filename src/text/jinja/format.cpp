@@ -14,10 +14,10 @@ namespace {
 
 struct FormatSpec {
   std::string fill = " ";
-  char align = 0;      // < > ^ =
-  char sign = '-';     // + - or blank
+  char align = 0;   // < > ^ =
+  char sign = '-';  // + - or blank
   bool alternate = false, zero = false;
-  char grouping = 0;   // , or _
+  char grouping = 0;  // , or _
   int64_t width = 0, precision = -1;
   char type = 0;
 };
@@ -37,11 +37,16 @@ int64_t read_number(std::string_view text, size_t& at) {
 std::string digits_in_base(int64_t value, char type, bool alternate) {
   const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   switch (type) {
-    case 'x': return alternate ? fmt::format("0x{:x}", magnitude) : fmt::format("{:x}", magnitude);
-    case 'X': return alternate ? fmt::format("0X{:X}", magnitude) : fmt::format("{:X}", magnitude);
-    case 'o': return alternate ? fmt::format("0o{:o}", magnitude) : fmt::format("{:o}", magnitude);
-    case 'b': return alternate ? fmt::format("0b{:b}", magnitude) : fmt::format("{:b}", magnitude);
-    default: return fmt::format("{}", magnitude);
+    case 'x':
+      return alternate ? fmt::format("0x{:x}", magnitude) : fmt::format("{:x}", magnitude);
+    case 'X':
+      return alternate ? fmt::format("0X{:X}", magnitude) : fmt::format("{:X}", magnitude);
+    case 'o':
+      return alternate ? fmt::format("0o{:o}", magnitude) : fmt::format("{:o}", magnitude);
+    case 'b':
+      return alternate ? fmt::format("0b{:b}", magnitude) : fmt::format("{:b}", magnitude);
+    default:
+      return fmt::format("{}", magnitude);
   }
 }
 
@@ -85,10 +90,14 @@ std::string pad(std::string body, const std::string& sign, const FormatSpec& spe
     return out;
   };
   switch (align) {
-    case '<': return sign + body + fill(missing);
-    case '^': return fill(missing / 2) + sign + body + fill(missing - missing / 2);
-    case '=': return sign + fill(missing) + body;
-    default: return fill(missing) + sign + body;
+    case '<':
+      return sign + body + fill(missing);
+    case '^':
+      return fill(missing / 2) + sign + body + fill(missing - missing / 2);
+    case '=':
+      return sign + fill(missing) + body;
+    default:
+      return fill(missing) + sign + body;
   }
 }
 
@@ -151,7 +160,8 @@ class PercentFormatter {
       ++at_;
       const Value& v = next();
       if (!v.is_integral()) throw Error("* wants int");
-      if (v.as_int() > kMaxWidth || v.as_int() < -kMaxWidth) throw Error("a format is wider than {} characters", kMaxWidth);
+      if (v.as_int() > kMaxWidth || v.as_int() < -kMaxWidth)
+        throw Error("a format is wider than {} characters", kMaxWidth);
       return v.as_int();
     }
     return read_number(format_, at_);
@@ -163,12 +173,18 @@ class PercentFormatter {
     if (at_ < format_.size() && format_[at_] == '(') keyed = keyed_argument();
     for (; at_ < format_.size(); ++at_) {
       const char c = format_[at_];
-      if (c == '-') spec.align = '<';
-      else if (c == '0') spec.zero = true;
-      else if (c == '+') spec.sign = '+';
-      else if (c == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-      else if (c == '#') spec.alternate = true;
-      else break;
+      if (c == '-')
+        spec.align = '<';
+      else if (c == '0')
+        spec.zero = true;
+      else if (c == '+')
+        spec.sign = '+';
+      else if (c == ' ')
+        spec.sign = spec.sign == '+' ? '+' : ' ';
+      else if (c == '#')
+        spec.alternate = true;
+      else
+        break;
     }
     spec.width = number_or_star();
     if (spec.width < 0) {
@@ -208,10 +224,16 @@ class PercentFormatter {
     }
     if (is_text && spec.align == 0) spec.align = '>';
     switch (spec.type) {
-      case 's': out_ += format_string(to_text(rt_, value), spec); return;
+      case 's':
+        out_ += format_string(to_text(rt_, value), spec);
+        return;
       case 'r':
-      case 'a': out_ += format_string(repr(rt_, value), spec); return;
-      case 'c': out_ += format_string(character(value), spec); return;
+      case 'a':
+        out_ += format_string(repr(rt_, value), spec);
+        return;
+      case 'c':
+        out_ += format_string(character(value), spec);
+        return;
       case 'd':
       case 'i':
       case 'u':
@@ -234,7 +256,8 @@ class PercentFormatter {
         if (!value.is_number()) throw Error("must be real number, not {}", python_type_name(value));
         out_ += format_float(value.as_float(), spec);
         return;
-      default: throw Error("unsupported format character '{}'", spec.type);
+      default:
+        throw Error("unsupported format character '{}'", spec.type);
     }
   }
 
@@ -246,8 +269,7 @@ class PercentFormatter {
   std::string character(const Value& value) {
     std::string out;
     if (value.is_string() && count_code_points(value.text()) == 1) return value.text();
-    if (!value.is_integral() || value.as_int() < 0 || value.as_int() > 0x10FFFF)
-      throw Error("%c requires int or char");
+    if (!value.is_integral() || value.as_int() < 0 || value.as_int() > 0x10FFFF) throw Error("%c requires int or char");
     append_utf8(out, static_cast<char32_t>(value.as_int()));
     return out;
   }
@@ -263,7 +285,9 @@ class PercentFormatter {
 FormatSpec parse_spec(std::string_view text) {
   FormatSpec spec;
   size_t at = 0;
-  auto is_align = [&](size_t i) { return i < text.size() && std::string_view("<>^=").find(text[i]) != std::string_view::npos; };
+  auto is_align = [&](size_t i) {
+    return i < text.size() && std::string_view("<>^=").find(text[i]) != std::string_view::npos;
+  };
   if (!text.empty()) {
     size_t after = 0;
     next_code_point(text, after);
@@ -321,7 +345,8 @@ std::string format_value(Runtime& rt, const Value& value, std::string_view text)
       throw Error("Unknown format code '{}' for object of type 'float'", spec.type);
     return format_float(value.as_float(), spec);
   }
-  if (std::string_view("dxXobn").find(spec.type == 0 ? 'd' : spec.type) == std::string_view::npos || spec.precision >= 0)
+  if (std::string_view("dxXobn").find(spec.type == 0 ? 'd' : spec.type) == std::string_view::npos ||
+      spec.precision >= 0)
     throw Error("this format does not fit an integer");
   return format_integer(value.as_int(), spec);
 }

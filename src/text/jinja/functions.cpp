@@ -30,7 +30,8 @@ Value call_range(Runtime& rt, const CallArgs& args) {
   std::vector<Value> items;
   for (int64_t i = 0; i < count; ++i) items.emplace_back(start + i * step);
   rt.charge(items.size() * sizeof(Value));
-  std::string label = step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
+  std::string label =
+      step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
   return Value::list(std::move(items), ListData::Type::kRange, std::move(label));
 }
 
@@ -105,10 +106,13 @@ struct FunctionEntry {
   Value (*call)(Runtime& rt, const CallArgs& args);
 };
 
-constexpr FunctionEntry kFunctions[] = {
-    {"range", call_range},   {"namespace", call_namespace}, {"dict", call_dict},
-    {"cycler", call_cycler}, {"joiner", call_joiner},       {"raise_exception", call_raise_exception},
-    {"strftime_now", call_strftime_now}};
+constexpr FunctionEntry kFunctions[] = {{"range", call_range},
+                                        {"namespace", call_namespace},
+                                        {"dict", call_dict},
+                                        {"cycler", call_cycler},
+                                        {"joiner", call_joiner},
+                                        {"raise_exception", call_raise_exception},
+                                        {"strftime_now", call_strftime_now}};
 
 }  // namespace
 

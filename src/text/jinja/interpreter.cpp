@@ -1,5 +1,6 @@
-// Statements, expressions, macros and scopes. Scoping is Jinja's: `for`, `with`, blocks and macros open a scope, `if` does
-// not; a `set` never reaches an outer scope; names are looked up where the macro was written, not where it is called.
+// Statements, expressions, macros and scopes. Scoping is Jinja's: `for`, `with`, blocks and macros open a scope, `if`
+// does not; a `set` never reaches an outer scope; names are looked up where the macro was written, not where it is
+// called.
 #include "text/jinja/interpreter.h"
 
 #include <algorithm>
@@ -17,8 +18,12 @@ class Interpreter {
  public:
   Interpreter(const TemplateCode& code, const TemplateVariables& variables, const std::tm& now,
               const JinjaLimits& limits)
-      : code_(code), rt_(limits, now), loop_symbol_(code.find_symbol("loop")), caller_symbol_(code.find_symbol("caller")),
-        kwargs_symbol_(code.find_symbol("kwargs")), varargs_symbol_(code.find_symbol("varargs")) {
+      : code_(code),
+        rt_(limits, now),
+        loop_symbol_(code.find_symbol("loop")),
+        caller_symbol_(code.find_symbol("caller")),
+        kwargs_symbol_(code.find_symbol("kwargs")),
+        varargs_symbol_(code.find_symbol("varargs")) {
     for (const auto& [name, value] : variables)
       if (const int symbol = code.find_symbol(name); symbol >= 0) globals_.set(symbol, value);
     globals_.captured = true;
@@ -81,34 +86,49 @@ class Interpreter {
     const size_t before = out.size();
     Flow flow = Flow::kNext;
     switch (s.kind) {
-      case StmtKind::kText: out += s.text; break;
+      case StmtKind::kText:
+        out += s.text;
+        break;
       case StmtKind::kPrint:
         for (const ExprPtr& e : s.exprs) append_text(rt_, out, eval(*e, scope));
         break;
-      case StmtKind::kIf: return run_if(s, scope, out);
-      case StmtKind::kFor: return run_for(s, scope, out);
-      case StmtKind::kSet: assign(*s.target, eval(*s.exprs[0], scope), scope); break;
+      case StmtKind::kIf:
+        return run_if(s, scope, out);
+      case StmtKind::kFor:
+        return run_for(s, scope, out);
+      case StmtKind::kSet:
+        assign(*s.target, eval(*s.exprs[0], scope), scope);
+        break;
       case StmtKind::kSetBlock: {
         Value text = Value(run_nested(s.body, scope));
         if (s.exprs[0]) text = eval_filter(*s.exprs[0], scope, &text);
         assign(*s.target, std::move(text), scope);
         break;
       }
-      case StmtKind::kMacro: scope.set(s.symbol, Value(make_macro(*s.macro, scope))); break;
-      case StmtKind::kCallBlock: run_call_block(s, scope, out); break;
+      case StmtKind::kMacro:
+        scope.set(s.symbol, Value(make_macro(*s.macro, scope)));
+        break;
+      case StmtKind::kCallBlock:
+        run_call_block(s, scope, out);
+        break;
       case StmtKind::kFilterBlock: {
         const Value text(run_nested(s.body, scope));
         append_text(rt_, out, eval_filter(*s.exprs[0], scope, &text));
         break;
       }
-      case StmtKind::kWith: return run_with(s, scope, out);
+      case StmtKind::kWith:
+        return run_with(s, scope, out);
       case StmtKind::kScope: {
         const Runtime::Level level(rt_);
         const Nested inner(*this, &scope);
         return run_block(s.body, *inner, out);
       }
-      case StmtKind::kBreak: flow = Flow::kBreak; break;
-      case StmtKind::kContinue: flow = Flow::kContinue; break;
+      case StmtKind::kBreak:
+        flow = Flow::kBreak;
+        break;
+      case StmtKind::kContinue:
+        flow = Flow::kContinue;
+        break;
     }
     charge_output(out, before);
     return flow;
@@ -327,36 +347,54 @@ class Interpreter {
   Value eval(const Expr& e, Scope& scope) {
     rt_.step();
     switch (e.kind) {
-      case ExprKind::kConst: return e.value;
-      case ExprKind::kName: return lookup(e, scope);
-      case ExprKind::kAttribute: return get_attribute(rt_, eval(*e.children[0], scope), e.name);
-      default: break;
+      case ExprKind::kConst:
+        return e.value;
+      case ExprKind::kName:
+        return lookup(e, scope);
+      case ExprKind::kAttribute:
+        return get_attribute(rt_, eval(*e.children[0], scope), e.name);
+      default:
+        break;
     }
     const Runtime::Level level(rt_);
     switch (e.kind) {
-      case ExprKind::kItem: return eval_item(e, scope);
-      case ExprKind::kCall: return eval_call(e, scope);
-      case ExprKind::kFilter: return eval_filter(e, scope, nullptr);
-      case ExprKind::kTest: return eval_is(e, scope);
-      case ExprKind::kNot: return !truth(eval(*e.children[0], scope));
-      case ExprKind::kNegate: return negate(eval(*e.children[0], scope));
-      case ExprKind::kPlus: return positive(eval(*e.children[0], scope));
+      case ExprKind::kItem:
+        return eval_item(e, scope);
+      case ExprKind::kCall:
+        return eval_call(e, scope);
+      case ExprKind::kFilter:
+        return eval_filter(e, scope, nullptr);
+      case ExprKind::kTest:
+        return eval_is(e, scope);
+      case ExprKind::kNot:
+        return !truth(eval(*e.children[0], scope));
+      case ExprKind::kNegate:
+        return negate(eval(*e.children[0], scope));
+      case ExprKind::kPlus:
+        return positive(eval(*e.children[0], scope));
       case ExprKind::kAnd:
       case ExprKind::kOr: {
         Value left = eval(*e.children[0], scope);
         return truth(left) == (e.kind == ExprKind::kOr) ? left : eval(*e.children[1], scope);
       }
-      case ExprKind::kCondition: return eval_condition(e, scope);
+      case ExprKind::kCondition:
+        return eval_condition(e, scope);
       case ExprKind::kBinary: {
         const Value left = eval(*e.children[0], scope);
         return binary(rt_, e.op, left, eval(*e.children[1], scope));
       }
-      case ExprKind::kConcat: return eval_concat(e, scope);
-      case ExprKind::kCompare: return eval_compare(e, scope);
-      case ExprKind::kDict: return eval_dict(e, scope);
-      case ExprKind::kList: return rt_.list(eval_all(e, scope));
-      case ExprKind::kTuple: return rt_.list(eval_all(e, scope), ListData::Type::kTuple);
-      default: throw Error("this expression has no value");
+      case ExprKind::kConcat:
+        return eval_concat(e, scope);
+      case ExprKind::kCompare:
+        return eval_compare(e, scope);
+      case ExprKind::kDict:
+        return eval_dict(e, scope);
+      case ExprKind::kList:
+        return rt_.list(eval_all(e, scope));
+      case ExprKind::kTuple:
+        return rt_.list(eval_all(e, scope), ListData::Type::kTuple);
+      default:
+        throw Error("this expression has no value");
     }
   }
 
@@ -372,7 +410,8 @@ class Interpreter {
     for (size_t i = 0; i < e.children.size(); i += 2) {
       Value key = eval(*e.children[i], scope), value = eval(*e.children[i + 1], scope);
       if (!is_hashable(key)) throw Error("unhashable type: '{}'", python_type_name(key));
-      const auto same = std::find_if(items.begin(), items.end(), [&](const auto& held) { return equals(rt_, held.first, key); });
+      const auto same =
+          std::find_if(items.begin(), items.end(), [&](const auto& held) { return equals(rt_, held.first, key); });
       if (same != items.end())
         same->second = std::move(value);
       else

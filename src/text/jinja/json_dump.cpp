@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "text/jinja/python_text.h"
 #include "text/jinja/runtime.h"
+#include "text/jinja/stable_sort.h"
 
 namespace braid {
 namespace {
@@ -21,17 +22,30 @@ class JsonWriter {
     rt_.step();
     if (out.size() > rt_.limits.output_bytes) rt_.charge(out.size());
     switch (value.kind()) {
-      case Value::Kind::kNone: out += "null"; return;
-      case Value::Kind::kBool: out += value.as_bool() ? "true" : "false"; return;
-      case Value::Kind::kInt: out += std::to_string(value.as_int()); return;
-      case Value::Kind::kFloat: write_float(value.as_float()); return;
-      case Value::Kind::kString: write_string(value.text()); return;
-      case Value::Kind::kDict: write_dict(value.dict_data(), level); return;
+      case Value::Kind::kNone:
+        out += "null";
+        return;
+      case Value::Kind::kBool:
+        out += value.as_bool() ? "true" : "false";
+        return;
+      case Value::Kind::kInt:
+        out += std::to_string(value.as_int());
+        return;
+      case Value::Kind::kFloat:
+        write_float(value.as_float());
+        return;
+      case Value::Kind::kString:
+        write_string(value.text());
+        return;
+      case Value::Kind::kDict:
+        write_dict(value.dict_data(), level);
+        return;
       case Value::Kind::kList:
         if (value.list_data().type > ListData::Type::kTuple) break;
         write_list(value.list_data(), level);
         return;
-      default: break;
+      default:
+        break;
     }
     throw Error("Object of type {} is not JSON serializable", python_type_name(value));
   }
@@ -62,13 +76,27 @@ class JsonWriter {
       const size_t start = at;
       const char32_t c = next_code_point(text, at);
       switch (c) {
-        case '"': out += "\\\""; break;
-        case '\\': out += "\\\\"; break;
-        case '\n': out += "\\n"; break;
-        case '\r': out += "\\r"; break;
-        case '\t': out += "\\t"; break;
-        case '\f': out += "\\f"; break;
-        case '\b': out += "\\b"; break;
+        case '"':
+          out += "\\\"";
+          break;
+        case '\\':
+          out += "\\\\";
+          break;
+        case '\n':
+          out += "\\n";
+          break;
+        case '\r':
+          out += "\\r";
+          break;
+        case '\t':
+          out += "\\t";
+          break;
+        case '\f':
+          out += "\\f";
+          break;
+        case '\b':
+          out += "\\b";
+          break;
         default:
           if (c < 0x20 || (style_.ensure_ascii && c > 0x7E))
             write_escaped(c);
@@ -113,8 +141,7 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> order;
     for (const auto& item : dict.items) order.push_back(&item);
     if (style_.sort_keys)
-      std::stable_sort(order.begin(), order.end(),
-                       [&](const auto* a, const auto* b) { return less(rt_, a->first, b->first); });
+      stable_merge_sort(order, [&](const auto* a, const auto* b) { return less(rt_, a->first, b->first); });
     out += '{';
     for (size_t i = 0; i < order.size(); ++i) {
       if (i > 0) out += style_.item_separator;

@@ -1,5 +1,5 @@
-// Jinja's tokenizer. The rules mirror jinja2/lexer.py: text up to the next tag, then the tag's tokens up to its end, with
-// brackets balanced so that `}}` inside a dict literal does not end a print.
+// Jinja's tokenizer. The rules mirror jinja2/lexer.py: text up to the next tag, then the tag's tokens up to its end,
+// with brackets balanced so that `}}` inside a dict literal does not end a print.
 #include "text/jinja/lexer.h"
 
 #include <algorithm>
@@ -88,7 +88,8 @@ class Lexer {
         tokens_.push_back({TokenKind::kPrintBegin, tag, ""});
         lex_tag(tag, false);
         return;
-      default: break;
+      default:
+        break;
     }
     if (const size_t raw = raw_tag_end(tag, "raw"); raw != std::string::npos && lex_raw(tag, raw)) return;
     at_ += signed_tag;
@@ -143,7 +144,8 @@ class Lexer {
     std::string open;
     while (true) {
       at_ = skip_space(at_);
-      if (at_ >= text_.size()) source_.fail(tag, is_block ? "this block tag is not closed" : "this print is not closed");
+      if (at_ >= text_.size())
+        source_.fail(tag, is_block ? "this block tag is not closed" : "this print is not closed");
       if (open.empty()) {
         if (const size_t length = closing_mark(is_block); length != 0) {
           tokens_.push_back({is_block ? TokenKind::kBlockEnd : TokenKind::kPrintEnd, at_, ""});

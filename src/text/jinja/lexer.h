@@ -1,4 +1,5 @@
-// Splits a template into tokens as Jinja 2 does with trim_blocks and lstrip_blocks on: the white-space rules around tags
+// Splits a template into tokens as Jinja 2 does with trim_blocks and lstrip_blocks on: the white-space rules around
+// tags
 // (`-`, `+`, the newline after a block, the blanks before it) are settled here, the parser sees clean text.
 #pragma once
 #include <cstdint>
@@ -11,15 +12,15 @@
 namespace braid {
 
 enum class TokenKind : uint8_t {
-  kText,         // text
-  kPrintBegin,   // {{
-  kPrintEnd,     // }}
-  kBlockBegin,   // {%
-  kBlockEnd,     // %}
-  kName,         // text
-  kString,       // text, escapes resolved
-  kNumber,       // value
-  kOperator,     // text
+  kText,        // text
+  kPrintBegin,  // {{
+  kPrintEnd,    // }}
+  kBlockBegin,  // {%
+  kBlockEnd,    // %}
+  kName,        // text
+  kString,      // text, escapes resolved
+  kNumber,      // value
+  kOperator,    // text
   kEnd,
 };
 

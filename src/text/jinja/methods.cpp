@@ -1,5 +1,5 @@
-// Methods of str, dict, list and tuple, as Python has them. Those that change a list or dict exist only as names that the
-// sandbox refuses.
+// Methods of str, dict, list and tuple, as Python has them. Those that change a list or dict exist only as names that
+// the sandbox refuses.
 #include <algorithm>
 
 #include "base/error.h"
@@ -50,7 +50,8 @@ Value str_split(Runtime& rt, const Value& self, const CallArgs& args) {
   const std::string& text = self.text();
   const int64_t limit = a.integer(1, -1);
   if (!a.has(0) || a.at(0).is_none())
-    return Value::list(values_of(rt, kFromRight ? rsplit_space(text, limit) : split_space(text, limit), self.is_markup()));
+    return Value::list(
+        values_of(rt, kFromRight ? rsplit_space(text, limit) : split_space(text, limit), self.is_markup()));
   const std::string& separator = a.string(0);
   if (separator.empty()) throw Error("empty separator");
   std::vector<std::string_view> pieces;
@@ -134,7 +135,9 @@ Value str_affix(Runtime&, const Value& self, const CallArgs& args) {
   const BoundArgs a(kEnd ? "endswith" : "startswith", args, {"affix", "start", "end"}, 1);
   const Window w = window(self, a, 1);
   auto matches = [&](const Value& affix) {
-    if (!affix.is_string()) throw Error("{} needs a string or a tuple of strings, not '{}'", kEnd ? "endswith" : "startswith", python_type_name(affix));
+    if (!affix.is_string())
+      throw Error("{} needs a string or a tuple of strings, not '{}'", kEnd ? "endswith" : "startswith",
+                  python_type_name(affix));
     return w.valid && (kEnd ? w.text.ends_with(affix.text()) : w.text.starts_with(affix.text()));
   };
   const Value& affix = a.at(0);
@@ -245,7 +248,8 @@ Value str_isidentifier(Runtime&, const Value& self, const CallArgs& args) {
 
 Value str_isascii(Runtime&, const Value& self, const CallArgs& args) {
   const BoundArgs a("isascii", args, {});
-  return std::all_of(self.text().begin(), self.text().end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
+  return std::all_of(self.text().begin(), self.text().end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 128; });
 }
 
 Value str_expandtabs(Runtime& rt, const Value& self, const CallArgs& args) {
@@ -433,7 +437,7 @@ const MethodEntry* lookup(const Value& v, std::string_view name) {
 
 MethodKind find_method(const Value& receiver, std::string_view name) {
   if (lookup(receiver, name) != nullptr) return MethodKind::kSafe;
-  static constexpr std::string_view kListMutators[] = {"append", "clear",  "extend", "insert",
+  static constexpr std::string_view kListMutators[] = {"append", "clear",  "extend",  "insert",
                                                        "pop",    "remove", "reverse", "sort"};
   static constexpr std::string_view kDictMutators[] = {"clear", "pop", "popitem", "setdefault", "update"};
   auto has = [&](std::span<const std::string_view> names) {

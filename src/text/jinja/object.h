@@ -38,7 +38,7 @@ struct Scope {
 
 struct Macro final : Object {
   const MacroCode* code = nullptr;
-  Scope* scope = nullptr;       // where it was defined
+  Scope* scope = nullptr;  // where it was defined
   const char* type_name() const override { return "Macro"; }
 };
 

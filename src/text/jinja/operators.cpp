@@ -38,8 +38,12 @@ void append_pairs(Runtime& rt, std::string& out, const Pairs& pairs, int level) 
 
 void append_list_repr(Runtime& rt, std::string& out, const ListData& list, int level) {
   switch (list.type) {
-    case ListData::Type::kRange: out += list.label; return;
-    case ListData::Type::kGenerator: out += "<generator object>"; return;
+    case ListData::Type::kRange:
+      out += list.label;
+      return;
+    case ListData::Type::kGenerator:
+      out += "<generator object>";
+      return;
     case ListData::Type::kTuple:
       out += '(';
       append_items(rt, out, list.items, level);
@@ -76,17 +80,33 @@ void append_repr(Runtime& rt, std::string& out, const Value& value, int level) {
   if (level > kMaxRepr) throw Error("a value contains itself");
   if (out.size() > rt.limits.output_bytes) rt.charge(out.size());
   switch (value.kind()) {
-    case Value::Kind::kUndefined: out += "Undefined"; return;
-    case Value::Kind::kNone: out += "None"; return;
-    case Value::Kind::kBool: out += value.as_bool() ? "True" : "False"; return;
-    case Value::Kind::kInt: out += std::to_string(value.as_int()); return;
-    case Value::Kind::kFloat: out += float_repr(value.as_float()); return;
+    case Value::Kind::kUndefined:
+      out += "Undefined";
+      return;
+    case Value::Kind::kNone:
+      out += "None";
+      return;
+    case Value::Kind::kBool:
+      out += value.as_bool() ? "True" : "False";
+      return;
+    case Value::Kind::kInt:
+      out += std::to_string(value.as_int());
+      return;
+    case Value::Kind::kFloat:
+      out += float_repr(value.as_float());
+      return;
     case Value::Kind::kString:
       out += value.is_markup() ? fmt::format("Markup({})", string_repr(value.text())) : string_repr(value.text());
       return;
-    case Value::Kind::kList: append_list_repr(rt, out, value.list_data(), level); return;
-    case Value::Kind::kDict: append_pairs(rt, out, value.dict_data().items, level); return;
-    case Value::Kind::kObject: append_object_repr(rt, out, value.object(), level); return;
+    case Value::Kind::kList:
+      append_list_repr(rt, out, value.list_data(), level);
+      return;
+    case Value::Kind::kDict:
+      append_pairs(rt, out, value.dict_data().items, level);
+      return;
+    case Value::Kind::kObject:
+      append_object_repr(rt, out, value.object(), level);
+      return;
   }
 }
 
@@ -132,15 +152,24 @@ int64_t floor_divide(int64_t a, int64_t b) {
 Value integer_arithmetic(Op op, int64_t a, int64_t b) {
   int64_t r = 0;
   switch (op) {
-    case Op::kAdd: refuse(__builtin_add_overflow(a, b, &r)); return r;
-    case Op::kSub: refuse(__builtin_sub_overflow(a, b, &r)); return r;
-    case Op::kMul: refuse(__builtin_mul_overflow(a, b, &r)); return r;
+    case Op::kAdd:
+      refuse(__builtin_add_overflow(a, b, &r));
+      return r;
+    case Op::kSub:
+      refuse(__builtin_sub_overflow(a, b, &r));
+      return r;
+    case Op::kMul:
+      refuse(__builtin_mul_overflow(a, b, &r));
+      return r;
     case Op::kDiv:
       if (b == 0) throw Error("division by zero");
       return static_cast<double>(a) / static_cast<double>(b);
-    case Op::kFloorDiv: return floor_divide(a, b);
-    case Op::kMod: return b == -1 ? Value(0) : Value(a - floor_divide(a, b) * b);
-    default: return integer_power(a, b);
+    case Op::kFloorDiv:
+      return floor_divide(a, b);
+    case Op::kMod:
+      return b == -1 ? Value(0) : Value(a - floor_divide(a, b) * b);
+    default:
+      return integer_power(a, b);
   }
 }
 
@@ -155,15 +184,20 @@ Value float_arithmetic(Op op, double a, double b) {
   const bool divides = op == Op::kDiv || op == Op::kFloorDiv || op == Op::kMod;
   if (divides && b == 0) throw Error("division by zero");
   switch (op) {
-    case Op::kAdd: return a + b;
-    case Op::kSub: return a - b;
-    case Op::kMul: return a * b;
-    case Op::kDiv: return a / b;
+    case Op::kAdd:
+      return a + b;
+    case Op::kSub:
+      return a - b;
+    case Op::kMul:
+      return a * b;
+    case Op::kDiv:
+      return a / b;
     case Op::kFloorDiv: {
       const double quotient = (a - float_modulo(a, b)) / b;
       return std::isfinite(quotient) ? std::round(quotient) : quotient;
     }
-    case Op::kMod: return float_modulo(a, b);
+    case Op::kMod:
+      return float_modulo(a, b);
     default: {
       if (a == 0 && b < 0) throw Error("0.0 cannot be raised to a negative power");
       const double power = std::pow(a, b);
@@ -211,8 +245,8 @@ bool repeats(const Value& v) {
 }
 
 std::string_view symbol_of(Op op) {
-  static constexpr std::string_view kSymbols[] = {"+",  "-",  "*",  "/",  "//", "%",  "**",    "==",
-                                                  "!=", "<", "<=", ">", ">=", "in", "not in"};
+  static constexpr std::string_view kSymbols[] = {
+      "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
   return kSymbols[static_cast<size_t>(op)];
 }
 
@@ -244,14 +278,22 @@ void fail_undefined(const Value& value) {
 bool truth(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::kUndefined:
-    case Value::Kind::kNone: return false;
-    case Value::Kind::kBool: return value.as_bool();
-    case Value::Kind::kInt: return value.as_int() != 0;
-    case Value::Kind::kFloat: return value.as_float() != 0;
-    case Value::Kind::kString: return !value.text().empty();
-    case Value::Kind::kList: return value.is_generator() || !value.list_data().items.empty();
-    case Value::Kind::kDict: return !value.dict_data().items.empty();
-    case Value::Kind::kObject: return true;
+    case Value::Kind::kNone:
+      return false;
+    case Value::Kind::kBool:
+      return value.as_bool();
+    case Value::Kind::kInt:
+      return value.as_int() != 0;
+    case Value::Kind::kFloat:
+      return value.as_float() != 0;
+    case Value::Kind::kString:
+      return !value.text().empty();
+    case Value::Kind::kList:
+      return value.is_generator() || !value.list_data().items.empty();
+    case Value::Kind::kDict:
+      return !value.dict_data().items.empty();
+    case Value::Kind::kObject:
+      return true;
   }
   return false;
 }
@@ -287,11 +329,16 @@ bool equals(Runtime& rt, const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Value::Kind::kUndefined:
-    case Value::Kind::kNone: return true;
-    case Value::Kind::kString: return a.text() == b.text();
-    case Value::Kind::kList: return a.identity() == b.identity() || lists_equal(rt, a.list_data(), b.list_data());
-    case Value::Kind::kDict: return a.identity() == b.identity() || dicts_equal(rt, a.dict_data(), b.dict_data());
-    default: return a.identity() == b.identity();
+    case Value::Kind::kNone:
+      return true;
+    case Value::Kind::kString:
+      return a.text() == b.text();
+    case Value::Kind::kList:
+      return a.identity() == b.identity() || lists_equal(rt, a.list_data(), b.list_data());
+    case Value::Kind::kDict:
+      return a.identity() == b.identity() || dicts_equal(rt, a.dict_data(), b.dict_data());
+    default:
+      return a.identity() == b.identity();
   }
 }
 
@@ -361,13 +408,20 @@ Value binary(Runtime& rt, Op op, const Value& a, const Value& b) {
 
 bool compare(Runtime& rt, Op op, const Value& a, const Value& b) {
   switch (op) {
-    case Op::kEq: return equals(rt, a, b);
-    case Op::kNe: return !equals(rt, a, b);
-    case Op::kLt: return less(rt, a, b);
-    case Op::kGt: return less(rt, b, a);
-    case Op::kIn: return contains(rt, b, a);
-    case Op::kNotIn: return !contains(rt, b, a);
-    default: break;
+    case Op::kEq:
+      return equals(rt, a, b);
+    case Op::kNe:
+      return !equals(rt, a, b);
+    case Op::kLt:
+      return less(rt, a, b);
+    case Op::kGt:
+      return less(rt, b, a);
+    case Op::kIn:
+      return contains(rt, b, a);
+    case Op::kNotIn:
+      return !contains(rt, b, a);
+    default:
+      break;
   }
   if (a.is_number() && b.is_number() && (a.is_float() || b.is_float()))  // NaN is neither less nor equal
     return op == Op::kLe ? a.as_float() <= b.as_float() : a.as_float() >= b.as_float();

@@ -71,12 +71,18 @@ class Parser : public ExpressionParser {
 
   void parse_statement(Block& body) {
     static const std::pair<std::string_view, std::unique_ptr<Stmt> (Parser::*)()> kStatements[] = {
-        {"for", &Parser::parse_for},       {"if", &Parser::parse_if},
-        {"set", &Parser::parse_set},       {"macro", &Parser::parse_macro},
-        {"call", &Parser::parse_call_block}, {"filter", &Parser::parse_filter_block},
-        {"with", &Parser::parse_with},     {"block", &Parser::parse_named_block},
-        {"generation", &Parser::parse_generation}, {"print", &Parser::parse_print},
-        {"break", &Parser::parse_loop_control}, {"continue", &Parser::parse_loop_control}};
+        {"for", &Parser::parse_for},
+        {"if", &Parser::parse_if},
+        {"set", &Parser::parse_set},
+        {"macro", &Parser::parse_macro},
+        {"call", &Parser::parse_call_block},
+        {"filter", &Parser::parse_filter_block},
+        {"with", &Parser::parse_with},
+        {"block", &Parser::parse_named_block},
+        {"generation", &Parser::parse_generation},
+        {"print", &Parser::parse_print},
+        {"break", &Parser::parse_loop_control},
+        {"continue", &Parser::parse_loop_control}};
     const Nesting level(*this);
     if (!at(TokenKind::kName)) fail(fmt::format("expected the name of a tag, got {}", describe_current()));
     for (const auto& [word, parse_one] : kStatements)

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr int kMaxNesting = 100;     // of brackets and statements: bounds the parser's recursion
+constexpr int kMaxNesting = 100;          // of brackets and statements: bounds the parser's recursion
 constexpr int kMaxExpressionDepth = 250;  // of the tree: bounds the interpreter's and the destructor's
 
 }  // namespace
@@ -52,15 +52,24 @@ void ExpressionParser::expect(TokenKind kind, std::string_view what) {
 
 std::string ExpressionParser::describe_current() const {
   switch (current().kind) {
-    case TokenKind::kText: return "text";
-    case TokenKind::kPrintBegin: return "'{{'";
-    case TokenKind::kPrintEnd: return "'}}'";
-    case TokenKind::kBlockBegin: return "'{%'";
-    case TokenKind::kBlockEnd: return "'%}'";
-    case TokenKind::kString: return "a string";
-    case TokenKind::kNumber: return "a number";
-    case TokenKind::kEnd: return "the end of the template";
-    default: return fmt::format("'{}'", current().text);
+    case TokenKind::kText:
+      return "text";
+    case TokenKind::kPrintBegin:
+      return "'{{'";
+    case TokenKind::kPrintEnd:
+      return "'}}'";
+    case TokenKind::kBlockBegin:
+      return "'{%'";
+    case TokenKind::kBlockEnd:
+      return "'%}'";
+    case TokenKind::kString:
+      return "a string";
+    case TokenKind::kNumber:
+      return "a number";
+    case TokenKind::kEnd:
+      return "the end of the template";
+    default:
+      return fmt::format("'{}'", current().text);
   }
 }
 
@@ -94,7 +103,8 @@ ExprPtr ExpressionParser::make(ExprKind kind, int line) {
 
 ExprPtr ExpressionParser::add(ExprPtr parent, ExprPtr child) {
   if (child) parent->depth = std::max(parent->depth, child->depth + 1);
-  if (parent->depth > kMaxExpressionDepth) fail(fmt::format("an expression of more than {} levels", kMaxExpressionDepth));
+  if (parent->depth > kMaxExpressionDepth)
+    fail(fmt::format("an expression of more than {} levels", kMaxExpressionDepth));
   parent->children.push_back(std::move(child));
   return parent;
 }
@@ -491,9 +501,8 @@ ExprPtr ExpressionParser::parse_test(ExprPtr subject) {
     node->arguments = parse_arguments(*node);
   } else {
     node->arguments = std::make_unique<Arguments>();
-    const bool has_argument =
-        (at(TokenKind::kName) && !at_name("else") && !at_name("or") && !at_name("and")) || at(TokenKind::kString) ||
-        at(TokenKind::kNumber) || at_operator("[") || at_operator("{");
+    const bool has_argument = (at(TokenKind::kName) && !at_name("else") && !at_name("or") && !at_name("and")) ||
+                              at(TokenKind::kString) || at(TokenKind::kNumber) || at_operator("[") || at_operator("{");
     if (has_argument) {
       if (at_name("is")) fail("tests cannot be chained with 'is'");
       ExprPtr argument = parse_postfix(parse_primary());

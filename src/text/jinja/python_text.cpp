@@ -167,8 +167,10 @@ bool is_printable(char32_t c) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -234,7 +236,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t max_spl
   std::vector<std::string_view> out;
   for (text = strip(text, Side::kLeft); !text.empty(); text = strip(text, Side::kLeft)) {
     if (max_splits >= 0 && static_cast<int64_t>(out.size()) == max_splits) {
-      out.push_back(strip(text, Side::kRight));
+      out.push_back(text);  // the rest keeps its own white space
       break;
     }
     size_t end = 0;
@@ -254,7 +256,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
   const std::string_view last_joined = words[words.size() - kept - 1];
   const std::string_view head =
       text.substr(0, static_cast<size_t>(last_joined.data() + last_joined.size() - text.data()));
-  out.insert(out.begin(), strip(head));
+  out.insert(out.begin(), head);
   return out;
 }
 

@@ -38,8 +38,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t max_spl
 std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_splits);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 // str.replace; `count` < 0 replaces all. Throws Error when the result would exceed max_bytes.
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t count,
-                    size_t max_bytes);
+std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t count, size_t max_bytes);
 
 std::string float_repr(double value);
 std::string string_repr(std::string_view text);

@@ -18,10 +18,10 @@
 namespace braid {
 
 struct JinjaLimits {
-  int64_t steps = 50'000'000;               // about one per node evaluated or 64 bytes moved: a few seconds
-  size_t output_bytes = size_t{64} << 20;   // of the prompt, and of any one string
-  int64_t total_bytes = int64_t{2} << 30;   // of all strings and lists made on the way
-  int depth = 400;                          // of nested statements, expressions and macro calls
+  int64_t steps = 50'000'000;              // about one per node evaluated or 64 bytes moved: a few seconds
+  size_t output_bytes = size_t{64} << 20;  // of the prompt, and of any one string
+  int64_t total_bytes = int64_t{2} << 30;  // of all strings and lists made on the way
+  int depth = 400;                         // of nested statements, expressions and macro calls
 };
 
 struct CallArgs {
@@ -115,7 +115,7 @@ struct JsonStyle {
   std::string item_separator = ", ", key_separator = ": ";
 };
 std::string dump_json(Runtime& rt, const Value& value, const JsonStyle& style);
-std::string format_percent(Runtime& rt, const std::string& format, const Value& args);  // format % args
+std::string format_percent(Runtime& rt, const std::string& format, const Value& args);    // format % args
 std::string format_braces(Runtime& rt, const std::string& format, const CallArgs& args);  // format.format(...)
 
 // Arguments by Python's rules: positional, then by name; an Error for too many, unknown or missing ones.
@@ -128,7 +128,7 @@ class BoundArgs {
   Value get(size_t i, Value fallback) const { return has(i) ? at(i) : std::move(fallback); }
   int64_t integer(size_t i, int64_t fallback) const;  // None counts as not given
   bool flag(size_t i, bool fallback) const { return has(i) ? truth(at(i)) : fallback; }
-  const std::string& string(size_t i) const;          // Error when it is no string
+  const std::string& string(size_t i) const;  // Error when it is no string
 
  private:
   std::string_view callee_;

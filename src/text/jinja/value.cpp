@@ -18,14 +18,18 @@ int checked_depth(int children) {
 Value convert(const OrderedJson& json, int level) {
   if (level > kMaxValueDepth) throw Error("a JSON value is nested more than {} levels deep", kMaxValueDepth);
   switch (json.type()) {
-    case OrderedJson::value_t::boolean: return json.get<bool>();
-    case OrderedJson::value_t::number_integer: return json.get<int64_t>();
+    case OrderedJson::value_t::boolean:
+      return json.get<bool>();
+    case OrderedJson::value_t::number_integer:
+      return json.get<int64_t>();
     case OrderedJson::value_t::number_unsigned:
       // Python has no limit here; beyond int64 the value keeps its size and loses its last digits.
       if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return json.get<double>();
       return json.get<int64_t>();
-    case OrderedJson::value_t::number_float: return json.get<double>();
-    case OrderedJson::value_t::string: return json.get_ref<const std::string&>();
+    case OrderedJson::value_t::number_float:
+      return json.get<double>();
+    case OrderedJson::value_t::string:
+      return json.get_ref<const std::string&>();
     case OrderedJson::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -38,7 +42,8 @@ Value convert(const OrderedJson& json, int level) {
       for (const auto& [key, element] : json.items()) items.emplace_back(key, convert(element, level + 1));
       return Value::dict(std::move(items));
     }
-    default: return Value::none();
+    default:
+      return Value::none();
   }
 }
 
@@ -105,22 +110,36 @@ int Value::depth() const {
 
 const char* python_type_name(const Value& value) {
   switch (value.kind()) {
-    case Value::Kind::kUndefined: return "Undefined";
-    case Value::Kind::kNone: return "NoneType";
-    case Value::Kind::kBool: return "bool";
-    case Value::Kind::kInt: return "int";
-    case Value::Kind::kFloat: return "float";
-    case Value::Kind::kString: return "str";
-    case Value::Kind::kDict: return "dict";
-    case Value::Kind::kObject: return value.object()->type_name();
-    case Value::Kind::kList: break;
+    case Value::Kind::kUndefined:
+      return "Undefined";
+    case Value::Kind::kNone:
+      return "NoneType";
+    case Value::Kind::kBool:
+      return "bool";
+    case Value::Kind::kInt:
+      return "int";
+    case Value::Kind::kFloat:
+      return "float";
+    case Value::Kind::kString:
+      return "str";
+    case Value::Kind::kDict:
+      return "dict";
+    case Value::Kind::kObject:
+      return value.object()->type_name();
+    case Value::Kind::kList:
+      break;
   }
   switch (value.list_data().type) {
-    case ListData::Type::kList: return "list";
-    case ListData::Type::kTuple: return "tuple";
-    case ListData::Type::kRange: return "range";
-    case ListData::Type::kView: return "dict view";
-    case ListData::Type::kGenerator: return "generator";
+    case ListData::Type::kList:
+      return "list";
+    case ListData::Type::kTuple:
+      return "tuple";
+    case ListData::Type::kRange:
+      return "range";
+    case ListData::Type::kView:
+      return "dict view";
+    case ListData::Type::kGenerator:
+      return "generator";
   }
   return "";
 }

@@ -32,8 +32,8 @@ struct ListData {
   enum class Type : uint8_t { kList, kTuple, kRange, kView, kGenerator };
   std::vector<Value> items;
   Type type = Type::kList;
-  std::string label;           // what kRange, kView and kGenerator print as
-  int depth = 1;               // nesting below and including this list, bounded so that recursion over values is
+  std::string label;            // what kRange, kView and kGenerator print as
+  int depth = 1;                // nesting below and including this list, bounded so that recursion over values is
   mutable size_t consumed = 0;  // kGenerator: how many items were handed out; such lists never leave one render
 };
 

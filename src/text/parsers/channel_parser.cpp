@@ -44,7 +44,8 @@ std::vector<OutputEvent> ChannelParser::finish() {
 void ChannelParser::advance(bool is_final) {
   while (true) {
     const MarkerHit hit = find_marker(buffer_, kMarkers);
-    const size_t certain = hit.found() ? hit.at : buffer_.size() - (is_final ? 0 : possible_marker_suffix(buffer_, kMarkers));
+    const size_t certain =
+        hit.found() ? hit.at : buffer_.size() - (is_final ? 0 : possible_marker_suffix(buffer_, kMarkers));
     const std::string_view text = std::string_view(buffer_).substr(0, certain);
     if (state_ == State::kBody)
       write_body(text);
@@ -103,7 +104,8 @@ void ChannelParser::end_body() {
   if (target_ == Target::kTool) {
     const int index = n_calls_++;
     events_.push_back({OutputEvent::Kind::kToolStart, "", index, options_.make_id(), std::exchange(tool_name_, {})});
-    events_.push_back({OutputEvent::Kind::kToolArguments, repair_arguments(std::exchange(arguments_, {})), index, "", ""});
+    events_.push_back(
+        {OutputEvent::Kind::kToolArguments, repair_arguments(std::exchange(arguments_, {})), index, "", ""});
   }
   target_ = Target::kContent;
 }

@@ -27,10 +27,10 @@ class ChannelParser final : public OutputParser {
   State state_ = State::kHeader;
   Target target_ = Target::kContent;
   std::string buffer_;
-  std::string header_;     // kHeader: text and <|channel|> since the message began
+  std::string header_;  // kHeader: text and <|channel|> since the message began
   std::string tool_name_, arguments_;
   int n_calls_ = 0;
-  bool is_first_ = true;   // no marker seen yet: a model that ignores channels writes content
+  bool is_first_ = true;  // no marker seen yet: a model that ignores channels writes content
   std::vector<OutputEvent> events_;
 };
 

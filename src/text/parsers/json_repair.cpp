@@ -103,16 +103,30 @@ class LenientReader {
   void escape(std::string& out) {
     const char c = text_[at_++];
     switch (c) {
-      case 'n': out += '\n'; return;
-      case 't': out += '\t'; return;
-      case 'r': out += '\r'; return;
-      case 'b': out += '\b'; return;
-      case 'f': out += '\f'; return;
+      case 'n':
+        out += '\n';
+        return;
+      case 't':
+        out += '\t';
+        return;
+      case 'r':
+        out += '\r';
+        return;
+      case 'b':
+        out += '\b';
+        return;
+      case 'f':
+        out += '\f';
+        return;
       case '"':
       case '\'':
       case '\\':
-      case '/': out += c; return;
-      case 'u': unicode_escape(out); return;
+      case '/':
+        out += c;
+        return;
+      case 'u':
+        unicode_escape(out);
+        return;
       default:  // no escape of JSON, such as \d or \(: the backslash was meant
         out += '\\';
         out += c;

@@ -1,5 +1,5 @@
-// Turns a model's text into what a chat reply is made of: reasoning, content and tool calls, while it streams. One parser
-// per generated sequence, used by one thread; deltas may split the text anywhere, also inside a marker.
+// Turns a model's text into what a chat reply is made of: reasoning, content and tool calls, while it streams. One
+// parser per generated sequence, used by one thread; deltas may split the text anywhere, also inside a marker.
 //
 //   auto parser = make_output_parser({.reasoning = "think", .tools = "hermes"});
 //   for (delta : deltas) for (OutputEvent& e : parser->push(delta)) ...
@@ -21,8 +21,8 @@ namespace braid {
 struct OutputEvent {
   enum class Kind { kContent, kReasoning, kToolStart, kToolArguments };
   Kind kind;
-  std::string text;  // the delta: content, reasoning or arguments
-  int index = 0;     // of the tool call, for the two tool kinds
+  std::string text;      // the delta: content, reasoning or arguments
+  int index = 0;         // of the tool call, for the two tool kinds
   std::string id, name;  // kToolStart only
 };
 
@@ -34,11 +34,12 @@ class OutputParser {
 };
 
 struct OutputParserOptions {
-  std::string reasoning;         // "", "think" or "gpt_oss"
-  std::string tools;             // "" or one of tool_dialect_names()
-  bool reasoning_open = false;   // the prompt ended inside <think>, see prompt_opens_reasoning
-  const OrderedJson* tool_schemas = nullptr;  // the request's `tools`: types for dialects that write values as bare text
-  std::function<std::string()> make_id;       // default: "call_" and 24 random hexadecimal digits
+  std::string reasoning;        // "", "think" or "gpt_oss"
+  std::string tools;            // "" or one of tool_dialect_names()
+  bool reasoning_open = false;  // the prompt ended inside <think>, see prompt_opens_reasoning
+  const OrderedJson* tool_schemas =
+      nullptr;                           // the request's `tools`: types for dialects that write values as bare text
+  std::function<std::string()> make_id;  // default: "call_" and 24 random hexadecimal digits
 };
 
 // Throws Error for an unknown name, listing the known ones. Copies what it needs of tool_schemas.

@@ -33,8 +33,12 @@ std::ostream& operator<<(std::ostream& out, const Reply& r) {
 void collect(Reply& reply, const std::vector<OutputEvent>& events) {
   for (const OutputEvent& e : events) {
     switch (e.kind) {
-      case OutputEvent::Kind::kContent: reply.content += e.text; break;
-      case OutputEvent::Kind::kReasoning: reply.reasoning += e.text; break;
+      case OutputEvent::Kind::kContent:
+        reply.content += e.text;
+        break;
+      case OutputEvent::Kind::kReasoning:
+        reply.reasoning += e.text;
+        break;
       case OutputEvent::Kind::kToolStart:
         ASSERT_EQ(static_cast<size_t>(e.index), reply.calls.size());
         reply.calls.push_back({e.id, e.name, ""});
@@ -108,10 +112,11 @@ TEST(OutputParser, ThinkTagInsideTheAnswerIsText) {
 }
 
 TEST(OutputParser, HermesCalls) {
-  const Reply r = parse(options("think", "hermes"),
-                        "<think>\nlook\n</think>\n\nI will look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
-                        "\"</tool_call>\"}}\n</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": "
-                        "{}}</tool_call>\n");
+  const Reply r =
+      parse(options("think", "hermes"),
+            "<think>\nlook\n</think>\n\nI will look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+            "\"</tool_call>\"}}\n</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": "
+            "{}}</tool_call>\n");
   EXPECT_EQ(r.reasoning, "look");
   EXPECT_EQ(r.content, "I will look.");
   EXPECT_EQ(r.calls, (Calls{{"id", "f", R"({"a":"</tool_call>"})"}, {"id", "g", "{}"}}));
@@ -150,10 +155,11 @@ TEST(OutputParser, GlmCalls) {
 }
 
 TEST(OutputParser, DeepSeekCalls) {
-  const Reply v3 = parse(options("", "deepseek_v3"),
-                         "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": "
-                         "1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```"
-                         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>");
+  const Reply v3 =
+      parse(options("", "deepseek_v3"),
+            "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": "
+            "1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```"
+            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>");
   EXPECT_EQ(v3.content, "Let me see.");
   EXPECT_EQ(v3.calls, (Calls{{"id", "f", R"({"a": 1})"}, {"id", "g", "{}"}}));
   const Reply v31 = parse(options("think", "deepseek_v31", true),
@@ -169,10 +175,11 @@ TEST(OutputParser, DeepSeekCalls) {
 }
 
 TEST(OutputParser, KimiCallsKeepTheirIds) {
-  const Reply r = parse(options("", "kimi_k2"),
-                        "On it. <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
-                        "{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{\"b\": "
-                        "[<|tool_call_end|><|tool_calls_section_end|>");
+  const Reply r =
+      parse(options("", "kimi_k2"),
+            "On it. <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+            "{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{\"b\": "
+            "[<|tool_call_end|><|tool_calls_section_end|>");
   EXPECT_EQ(r.content, "On it.");
   EXPECT_EQ(r.calls, (Calls{{"functions.f:0", "f", R"({"a": 1})"}, {"functions.g:1", "g", R"({"b":[]})"}}));
 }
@@ -194,7 +201,8 @@ TEST(OutputParser, GptOssChannels) {
   EXPECT_EQ(r.calls, (Calls{{"id", "f", R"({"a": 1})"}}));
   const Reply s = parse(options("gpt_oss", ""), "<|channel|>final<|message|>Hello<|return|>");
   EXPECT_EQ(s.content, "Hello");
-  EXPECT_EQ(parse(options("gpt_oss", ""), " to=functions.f<|channel|>commentary<|message|>{}<|call|>").calls.size(), 1u);
+  EXPECT_EQ(parse(options("gpt_oss", ""), " to=functions.f<|channel|>commentary<|message|>{}<|call|>").calls.size(),
+            1u);
   EXPECT_EQ(parse(options("gpt_oss", ""), " to be").content, " to be");
 }
 
@@ -227,23 +235,64 @@ TEST(OutputParser, DialectsAreDetected) {
 
 // Text made of marker pieces and other text, cut anywhere: the concatenated result does not depend on the cuts.
 RC_GTEST_PROP(OutputParser, SplitsDoNotMatter, ()) {
-  static const std::vector<std::string> kPieces = {
-      "<think>", "</think>", "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {\"a\": \"", "\"}}", "\n", " ",
-      "text", "<", "<tool", "<function=f>", "<parameter=a>", "</parameter>", "</function>", "<arg_key>", "</arg_key>",
-      "<arg_value>", "</arg_value>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function<｜tool▁sep｜>f\n```json\n{}```",
-      "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.f:0",
-      "<|tool_call_argument_begin|>", "{\"a\": 1,}", "<|tool_call_end|>", "<|tool_calls_section_end|>",
-      "<minimax:tool_call>", "<invoke name=\"f\">", "<parameter name=\"a\">", "</invoke>", "</minimax:tool_call>",
-      "<｜DSML｜function_calls>", "<｜DSML｜invoke name=\"f\">", "</｜DSML｜invoke>", "</｜DSML｜function_calls>",
-      "<|channel|>", "analysis", "final", "commentary to=functions.f ", "<|message|>", "<|end|>", "<|start|>assistant",
-      "<|call|>", "<|return|>", "<|constrain|>json"};
+  static const std::vector<std::string> kPieces = {"<think>",
+                                                   "</think>",
+                                                   "<tool_call>",
+                                                   "</tool_call>",
+                                                   "{\"name\": \"f\", \"arguments\": {\"a\": \"",
+                                                   "\"}}",
+                                                   "\n",
+                                                   " ",
+                                                   "text",
+                                                   "<",
+                                                   "<tool",
+                                                   "<function=f>",
+                                                   "<parameter=a>",
+                                                   "</parameter>",
+                                                   "</function>",
+                                                   "<arg_key>",
+                                                   "</arg_key>",
+                                                   "<arg_value>",
+                                                   "</arg_value>",
+                                                   "<｜tool▁calls▁begin｜>",
+                                                   "<｜tool▁call▁begin｜>",
+                                                   "function<｜tool▁sep｜>f\n```json\n{}```",
+                                                   "<｜tool▁call▁end｜>",
+                                                   "<｜tool▁calls▁end｜>",
+                                                   "<|tool_calls_section_begin|>",
+                                                   "<|tool_call_begin|>",
+                                                   "functions.f:0",
+                                                   "<|tool_call_argument_begin|>",
+                                                   "{\"a\": 1,}",
+                                                   "<|tool_call_end|>",
+                                                   "<|tool_calls_section_end|>",
+                                                   "<minimax:tool_call>",
+                                                   "<invoke name=\"f\">",
+                                                   "<parameter name=\"a\">",
+                                                   "</invoke>",
+                                                   "</minimax:tool_call>",
+                                                   "<｜DSML｜function_calls>",
+                                                   "<｜DSML｜invoke name=\"f\">",
+                                                   "</｜DSML｜invoke>",
+                                                   "</｜DSML｜function_calls>",
+                                                   "<|channel|>",
+                                                   "analysis",
+                                                   "final",
+                                                   "commentary to=functions.f ",
+                                                   "<|message|>",
+                                                   "<|end|>",
+                                                   "<|start|>assistant",
+                                                   "<|call|>",
+                                                   "<|return|>",
+                                                   "<|constrain|>json"};
   const auto picks = *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, kPieces.size()));
   const auto sizes = *rc::gen::nonEmpty(rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(1, 9)));
   std::string text;
   for (const size_t pick : picks) text += kPieces[pick];
   std::vector<std::string> names = tool_dialect_names();
   names.push_back("");
-  const auto o = options(*rc::gen::element<std::string>("", "think"), *rc::gen::elementOf(names), *rc::gen::arbitrary<bool>());
+  const auto o =
+      options(*rc::gen::element<std::string>("", "think"), *rc::gen::elementOf(names), *rc::gen::arbitrary<bool>());
   const Reply whole = parse_in_pieces(o, text, {});
   RC_ASSERT(whole == parse_in_pieces(o, text, sizes));
   for (const auto& call : whole.calls) RC_ASSERT(OrderedJson::parse(call.arguments).is_object());

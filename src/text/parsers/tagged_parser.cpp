@@ -43,10 +43,18 @@ std::vector<OutputEvent> TaggedParser::finish() {
 void TaggedParser::advance(bool is_final) {
   bool more = true;
   while (more) switch (state_) {
-      case State::kStart: more = advance_start(is_final); break;
-      case State::kReasoning: more = advance_reasoning(is_final); break;
-      case State::kContent: more = advance_content(is_final); break;
-      case State::kCall: more = advance_call(is_final); break;
+      case State::kStart:
+        more = advance_start(is_final);
+        break;
+      case State::kReasoning:
+        more = advance_reasoning(is_final);
+        break;
+      case State::kContent:
+        more = advance_content(is_final);
+        break;
+      case State::kCall:
+        more = advance_call(is_final);
+        break;
     }
 }
 
@@ -91,7 +99,9 @@ bool TaggedParser::advance_reasoning(bool is_final) {
     if (!dialect_->only_in_section) ends.push_back(dialect_->call_begin);
   }
   const MarkerHit hit = find_marker(buffer_, ends);
-  const size_t certain = hit.found() ? hit.at : is_final ? buffer_.size() : buffer_.size() - possible_marker_suffix(buffer_, ends);
+  const size_t certain = hit.found() ? hit.at
+                         : is_final  ? buffer_.size()
+                                     : buffer_.size() - possible_marker_suffix(buffer_, ends);
   const size_t kept = size_without_trailing(std::string_view(buffer_).substr(0, certain), "\r\n");
   emit(OutputEvent::Kind::kReasoning, std::string_view(buffer_).substr(0, kept));
   if (!hit.found()) {
@@ -176,7 +186,8 @@ bool TaggedParser::end_call(size_t body_size, size_t end_size) {
     events_.push_back({OutputEvent::Kind::kToolArguments, std::move(call->arguments), index, "", ""});
     after_call_ = has_calls_ = true;
   } else {
-    emit_content(fmt::format("{}{}{}", space_before_call_, dialect_->call_begin, buffer_.substr(0, body_size + end_size)));
+    emit_content(
+        fmt::format("{}{}{}", space_before_call_, dialect_->call_begin, buffer_.substr(0, body_size + end_size)));
   }
   buffer_.erase(0, body_size + end_size);
   state_ = State::kContent;

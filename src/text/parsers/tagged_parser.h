@@ -33,15 +33,15 @@ class TaggedParser final : public OutputParser {
   const ToolDialect* dialect_;
   ParameterTypes types_;
   State state_;
-  std::string buffer_;           // text not yet decided on
-  size_t scanned_ = 0;           // kCall: no end marker starts before this
-  size_t n_rejected_ = 0;        // kCall: end markers that sat inside a value
-  size_t first_rejected_ = 0;    // kCall: where the first of them was
+  std::string buffer_;         // text not yet decided on
+  size_t scanned_ = 0;         // kCall: no end marker starts before this
+  size_t n_rejected_ = 0;      // kCall: end markers that sat inside a value
+  size_t first_rejected_ = 0;  // kCall: where the first of them was
   bool in_section_ = false;
-  bool after_call_ = false;      // white space here belongs to the layout of calls
-  bool has_calls_ = false;       // and so does white space at the very end
+  bool after_call_ = false;        // white space here belongs to the layout of calls
+  bool has_calls_ = false;         // and so does white space at the very end
   std::string space_before_call_;  // comes back when the call turns out to be none
-  bool drop_newlines_ = false;   // after <think> and </think>
+  bool drop_newlines_ = false;     // after <think> and </think>
   int n_calls_ = 0;
   std::vector<OutputEvent> events_;
 };

@@ -93,7 +93,8 @@ std::optional<ParsedCall> parse_function_tags(std::string_view body, const Param
     if (!key) break;
     const size_t start = at;
     size_t end = body.find("</parameter>", start);
-    if (end == std::string_view::npos) end = std::min({body.find("<parameter=", start), body.find("</function>", start), body.size()});
+    if (end == std::string_view::npos)
+      end = std::min({body.find("<parameter=", start), body.find("</function>", start), body.size()});
     const std::string parameter(trimmed(*key));
     arguments[parameter] = typed_value(without_layout(body.substr(start, end - start)), function, parameter, types);
     at = end;
@@ -158,7 +159,8 @@ std::optional<ParsedCall> parse_kimi(std::string_view body, const ParameterTypes
   return ParsedCall{std::move(name), repair_arguments(body.substr(separator + kSeparator.size())), id};
 }
 
-// NAME"> <TAG name="KEY" ...>VALUE</TAG> ...: MiniMax's <parameter>, DeepSeek's <｜DSML｜parameter string="true|false">.
+// NAME"> <TAG name="KEY" ...>VALUE</TAG> ...: MiniMax's <parameter>, DeepSeek's <｜DSML｜parameter
+// string="true|false">.
 std::optional<ParsedCall> parse_invoke(std::string_view body, const ParameterTypes& types, std::string_view tag) {
   const size_t quote = body.find('"');
   if (quote == std::string_view::npos || quote == 0) return std::nullopt;
@@ -201,13 +203,27 @@ ToolDialect tool_call_tag(std::string_view name) {
 }
 
 ToolDialect deepseek(std::string_view name) {
-  return {name, {"<｜tool▁calls▁begin｜>"}, {"<｜tool▁calls▁end｜>"}, "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
-          false, true, parse_deepseek, always_complete};
+  return {name,
+          {"<｜tool▁calls▁begin｜>"},
+          {"<｜tool▁calls▁end｜>"},
+          "<｜tool▁call▁begin｜>",
+          "<｜tool▁call▁end｜>",
+          false,
+          true,
+          parse_deepseek,
+          always_complete};
 }
 
 ToolDialect dsml(std::string_view name) {
-  return {name, {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"}, {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
-          "<｜DSML｜invoke name=\"", "</｜DSML｜invoke>", true, true, parse_dsml, dsml_is_complete};
+  return {name,
+          {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
+          {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
+          "<｜DSML｜invoke name=\"",
+          "</｜DSML｜invoke>",
+          true,
+          true,
+          parse_dsml,
+          dsml_is_complete};
 }
 
 const std::vector<ToolDialect>& dialects() {
@@ -220,10 +236,24 @@ const std::vector<ToolDialect>& dialects() {
       deepseek("deepseek_v31"),
       dsml("deepseek_v32"),
       dsml("deepseek_v4"),
-      {"kimi_k2", {"<|tool_calls_section_begin|>"}, {"<|tool_calls_section_end|>"}, "<|tool_call_begin|>",
-       "<|tool_call_end|>", false, true, parse_kimi, always_complete},
-      {"minimax_m2", {"<minimax:tool_call>"}, {"</minimax:tool_call>"}, "<invoke name=\"", "</invoke>", true, false,
-       parse_minimax, minimax_is_complete},
+      {"kimi_k2",
+       {"<|tool_calls_section_begin|>"},
+       {"<|tool_calls_section_end|>"},
+       "<|tool_call_begin|>",
+       "<|tool_call_end|>",
+       false,
+       true,
+       parse_kimi,
+       always_complete},
+      {"minimax_m2",
+       {"<minimax:tool_call>"},
+       {"</minimax:tool_call>"},
+       "<invoke name=\"",
+       "</invoke>",
+       true,
+       false,
+       parse_minimax,
+       minimax_is_complete},
   };
   return kDialects;
 }
@@ -233,9 +263,11 @@ const std::vector<ToolDialect>& dialects() {
 ParameterTypes parameter_types(const OrderedJson* tool_schemas) {
   ParameterTypes types;
   if (tool_schemas == nullptr || !tool_schemas->is_array()) return types;
-  static const nlohmann::json_pointer<std::string> kName("/function/name"), kProperties("/function/parameters/properties");
+  static const nlohmann::json_pointer<std::string> kName("/function/name"),
+      kProperties("/function/parameters/properties");
   for (const OrderedJson& tool : *tool_schemas) {
-    if (!tool.is_object() || !tool.contains(kName) || !tool.at(kName).is_string() || !tool.contains(kProperties)) continue;
+    if (!tool.is_object() || !tool.contains(kName) || !tool.at(kName).is_string() || !tool.contains(kProperties))
+      continue;
     const OrderedJson& properties = tool.at(kProperties);
     if (!properties.is_object()) continue;
     for (const auto& [parameter, schema] : properties.items())
