@@ -7,11 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "text/utf8.h"
+
 namespace braid {
 
 // Decodes the code point at `at` and moves past it.
 char32_t next_code_point(std::string_view text, size_t& at);
-void append_utf8(std::string& out, char32_t code_point);
 int64_t count_code_points(std::string_view text);
 size_t byte_offset(std::string_view text, int64_t code_points);  // of the n-th code point; size() beyond the end
 std::vector<std::string_view> code_points(std::string_view text);
