@@ -68,6 +68,8 @@ class HostGroup {
   // Between processes: host_group_across.cpp. All members' buffers are at the caller's disposal.
   void serve_across(const Call& call);
   void reduce_across(const Call& call);
+  std::shared_ptr<Packet> own_sums(int64_t begin, int64_t end);
+  void add_segment(const std::vector<std::shared_ptr<Packet>>& in, int64_t begin, int64_t end, float* copy);
   void reduce_scatter_across(const Call& call);
   void gather_across(const Call& call);
   void all_to_all_across(const Call& call);

@@ -62,60 +62,64 @@ std::vector<std::shared_ptr<Packet>> HostGroup::exchange(const Call& call, int r
 // vectors have one segment, which every process adds up for itself.
 void HostGroup::reduce_across(const Call& call) {
   const int64_t n = call.bytes / kFloat;
+  if (call.bytes <= kOneRoundBytes) {
+    add_segment(exchange(call, 0, {shares_.size(), own_sums(0, n)}), 0, n, nullptr);
+    return;
+  }
   const auto n_shares = static_cast<int64_t>(shares_.size());
-  const bool one_round = call.bytes <= kOneRoundBytes;
-  const int64_t each = one_round ? n : ((n + n_shares - 1) / n_shares + 15) / 16 * 16;
-  const auto begin_of = [&](int64_t share) { return one_round ? 0 : std::min(n, each * share); };
-  const auto length_of = [&](int64_t share) { return one_round ? n : begin_of(share + 1) - begin_of(share); };
+  const int64_t each = ((n + n_shares - 1) / n_shares + 15) / 16 * 16;  // whole cache lines
+  const auto begin_of = [&](int64_t share) { return std::min(n, each * share); };
 
-  const std::vector<TreeNode> own_nodes = nodes_of(*this, own());
   std::vector<std::shared_ptr<Packet>> out(shares_.size());
   for (int64_t s = 0; s < n_shares; ++s) {
-    if (s == own_share_) continue;
-    std::shared_ptr<Packet>& packet = out[static_cast<size_t>(s)];
-    if (one_round && s > (own_share_ == 0 ? 1 : 0)) {  // the same for all
-      packet = out[own_share_ == 0 ? 1 : 0];
-      continue;
-    }
-    packet = packet_of(static_cast<int64_t>(own_nodes.size()) * length_of(s) * kFloat);
-    TreeSum sum(size());
-    for (int i = own().begin; i < own().end; ++i) sum.set({i, i + 1}, floats(member(i).buffers.out) + begin_of(s));
-    float* to = floats(packet->payload());
-    for (const TreeNode& node : own_nodes) {
-      sum.add(node, length_of(s), std::span<float* const>(&to, 1));
-      to += length_of(s);
-    }
+    if (s != own_share_) out[static_cast<size_t>(s)] = own_sums(begin_of(s), begin_of(s + 1));
   }
-  const auto in = exchange(call, 0, std::move(out));
-
-  const int64_t begin = begin_of(own_share_), length = length_of(own_share_);
-  TreeSum total(size());
-  std::vector<float*> outs;
-  for (int i = own().begin; i < own().end; ++i) {
-    outs.push_back(floats(member(i).buffers.out) + begin);
-    total.set({i, i + 1}, outs.back());
-  }
-  for (int64_t s = 0; s < n_shares; ++s) {
-    if (s == own_share_) continue;
-    const float* from = floats(in[static_cast<size_t>(s)]->payload());
-    for (const TreeNode& node : nodes_of(*this, shares_[static_cast<size_t>(s)])) {
-      total.set(node, from);
-      from += length;
-    }
-  }
-  std::shared_ptr<Packet> result = packet_of(one_round ? 0 : length * kFloat);
-  if (!one_round) outs.push_back(floats(result->payload()));
-  total.add({0, size()}, length, outs);
-  if (one_round) return;
+  const int64_t begin = begin_of(own_share_), end = begin_of(own_share_ + 1);
+  std::shared_ptr<Packet> result = packet_of((end - begin) * kFloat);
+  add_segment(exchange(call, 0, std::move(out)), begin, end, floats(result->payload()));
 
   const auto segments = exchange(call, 1, {shares_.size(), result});
   for (int64_t s = 0; s < n_shares; ++s) {
     if (s == own_share_) continue;
     for (int i = own().begin; i < own().end; ++i) {
       put(member(i).buffers.out + begin_of(s) * kFloat, segments[static_cast<size_t>(s)]->payload(),
-          length_of(s) * kFloat);
+          (begin_of(s + 1) - begin_of(s)) * kFloat);
     }
   }
+}
+
+// Elements [begin, end) summed over each of our nodes, one after the other.
+std::shared_ptr<Packet> HostGroup::own_sums(int64_t begin, int64_t end) {
+  const std::vector<TreeNode> nodes = nodes_of(*this, own());
+  TreeSum sum(size());
+  for (int i = own().begin; i < own().end; ++i) sum.set({i, i + 1}, floats(member(i).buffers.out) + begin);
+  std::shared_ptr<Packet> packet = packet_of(static_cast<int64_t>(nodes.size()) * (end - begin) * kFloat);
+  float* to = floats(packet->payload());
+  for (const TreeNode& node : nodes) {
+    sum.add(node, end - begin, std::span<float* const>(&to, 1));
+    to += end - begin;
+  }
+  return packet;
+}
+
+// Elements [begin, end) of all our members become the total of ours and of the others' sums; also written to `copy`.
+void HostGroup::add_segment(const std::vector<std::shared_ptr<Packet>>& in, int64_t begin, int64_t end, float* copy) {
+  TreeSum total(size());
+  std::vector<float*> outs;
+  for (int i = own().begin; i < own().end; ++i) {
+    outs.push_back(floats(member(i).buffers.out) + begin);
+    total.set({i, i + 1}, outs.back());
+  }
+  for (size_t s = 0; s < shares_.size(); ++s) {
+    if (static_cast<int>(s) == own_share_) continue;
+    const float* from = floats(in[s]->payload());
+    for (const TreeNode& node : nodes_of(*this, shares_[s])) {
+      total.set(node, from);
+      from += end - begin;
+    }
+  }
+  if (copy) outs.push_back(copy);
+  total.add({0, size()}, end - begin, outs);
 }
 
 // To each process: for each of its places, our nodes' sums.

@@ -1,6 +1,8 @@
 // Isend, Improbe, Imrecv and Test; no other MPI traffic exists in the process, so MPI_COMM_WORLD needs no copy.
 #include "comm/mpi_mailbox.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -31,7 +33,11 @@ Mailbox& Mailbox::instance() {
   return mailbox;
 }
 
+// Packets of megabytes come and go with every collective: returned to the system each time, their page faults take as
+// long as the messages.
 Mailbox::Mailbox() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) throw Error("this MPI library allows no calls from several threads");

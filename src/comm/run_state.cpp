@@ -41,7 +41,7 @@ std::string mismatch_report(const char* group, std::span<const Call> calls, std:
 std::string describe(const Position& p) {
   const std::string step = p.step < 0 ? "outside a step" : fmt::format("in step {}", p.step);
   if (p.call.sequence == 0) return fmt::format("computing {}, no collective yet", step);
-  if (p.waiting) return "waiting in " + describe(p.call, p.group);
+  if (p.waiting) return (p.call.step < 0 ? "waiting " : "waiting in ") + describe(p.call, p.group);
   return fmt::format("computing {} since {}", step, describe(p.call, p.group));
 }
 

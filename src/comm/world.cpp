@@ -18,9 +18,9 @@ int available_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Spinning saves a sleep of some tens of microseconds where every rank has a core of its own; where ranks share cores
-// it takes away the core of the rank that is waited for.
-int64_t spin_time_ns(int ranks_on_host) { return ranks_on_host <= available_cores() ? 50'000 : 1'000; }
+// Spinning saves a sleep of some tens of microseconds where every rank has a core of its own; not for long, since the
+// system may still have put two ranks on one core. Where ranks share cores it only delays the rank that is waited for.
+int64_t spin_time_ns(int ranks_on_host) { return ranks_on_host <= available_cores() ? 10'000 : 1'000; }
 
 uint64_t hash_of(const std::string& name, std::span<const int> ranks, int instance) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a; the same in every process

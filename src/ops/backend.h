@@ -27,6 +27,11 @@ namespace braid {
 enum class MemoryKind { kWeights, kCache, kWorkspace, kScratch };
 inline constexpr int kMemoryKinds = 4;
 
+// How far the scratch arena was filled at some moment; private to the backend.
+struct ScratchMark {
+  int64_t block = 0, offset = 0, padded = 0, requested = 0;
+};
+
 // Order of work on a device. CPU backends run everything at once and have no stream.
 struct Stream {
   void* handle = nullptr;
@@ -106,6 +111,9 @@ class Backend {
   virtual Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape) = 0;  // contents undefined
   Tensor scratch(DType t, std::initializer_list<int64_t> shape) { return alloc(MemoryKind::kScratch, t, shape); }
   virtual void begin_step() = 0;  // scratch of the step before is gone
+  // Scratch taken since the mark may be used again: work already asked for comes first, in order. See ScratchScope.
+  virtual ScratchMark scratch_mark() = 0;
+  virtual void scratch_release(const ScratchMark&) = 0;
   virtual int64_t bytes(MemoryKind) const = 0;  // allocated now; kScratch: the most that a step used
   virtual void upload(Tensor device, const void* host) = 0;
   virtual void download(void* host, Tensor device) = 0;  // waits
@@ -167,6 +175,20 @@ class Backend {
   // Draws or picks one token per row and reports log-probabilities of the unmodified logits. `logits` is scratch: penalties and
   // masks are written into it. Results are on the host; waits.
   virtual void sample(std::span<SampleResult> out, Tensor logits /*float32 [R, V]*/, std::span<const SamplingRow>) = 0;
+};
+
+// Scratch taken while one of these lives is given back when it ends: a layer's temporaries, so that a model's
+// workspace is one layer's, not all layers'.
+class ScratchScope {
+ public:
+  explicit ScratchScope(Backend& backend) : backend_(backend), mark_(backend.scratch_mark()) {}
+  ~ScratchScope() { backend_.scratch_release(mark_); }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+
+ private:
+  Backend& backend_;
+  ScratchMark mark_;
 };
 
 struct CpuOptions {

@@ -11,6 +11,8 @@ class HostBackend : public Backend {
     return memory_.alloc(kind, t, shape);
   }
   void begin_step() override { memory_.begin_step(); }
+  ScratchMark scratch_mark() override { return memory_.mark(); }
+  void scratch_release(const ScratchMark& m) override { memory_.release(m); }
   int64_t bytes(MemoryKind kind) const override { return memory_.bytes(kind); }
   void upload(Tensor device, const void* host) override;
   void download(void* host, Tensor device) override;

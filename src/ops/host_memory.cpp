@@ -88,18 +88,15 @@ void HostMemory::begin_step() {
   scratch_offset_ = scratch_step_ = scratch_peak_ = scratch_requested_ = 0;
 }
 
-HostMemory::Temporary::Temporary(HostMemory& memory)
-    : memory_(memory),
-      n_blocks_(memory.scratch_.size()),
-      offset_(memory.scratch_offset_),
-      step_(memory.scratch_step_),
-      requested_(memory.scratch_requested_) {}
+ScratchMark HostMemory::mark() const {
+  return {static_cast<int64_t>(scratch_.size()), scratch_offset_, scratch_step_, scratch_requested_};
+}
 
-HostMemory::Temporary::~Temporary() {
+void HostMemory::release(const ScratchMark& m) {
   // A block that was chained meanwhile stays, empty again; the rest of the one before is lost until the next step.
-  memory_.scratch_offset_ = memory_.scratch_.size() == n_blocks_ ? offset_ : 0;
-  memory_.scratch_step_ = step_;
-  memory_.scratch_requested_ = requested_;
+  scratch_offset_ = static_cast<int64_t>(scratch_.size()) == m.block ? m.offset : 0;
+  scratch_step_ = m.padded;
+  scratch_requested_ = m.requested;
 }
 
 }  // namespace braid

@@ -20,19 +20,8 @@ class HostMemory {
   Tensor alloc(MemoryKind, DType, std::initializer_list<int64_t> shape);
   void begin_step();
 
-  // Scratch taken while one of these lives is given back when it ends: what an operation needs only for itself.
-  class Temporary {
-   public:
-    explicit Temporary(HostMemory& memory);
-    ~Temporary();
-    Temporary(const Temporary&) = delete;
-    Temporary& operator=(const Temporary&) = delete;
-
-   private:
-    HostMemory& memory_;
-    size_t n_blocks_;
-    int64_t offset_, step_, requested_;
-  };
+  ScratchMark mark() const;
+  void release(const ScratchMark&);
 
   int64_t bytes(MemoryKind kind) const { return bytes_[static_cast<int>(kind)]; }  // as asked for, without padding
 

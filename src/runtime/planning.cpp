@@ -26,6 +26,8 @@ class CountingBackend final : public Backend {
     return made;
   }
   void begin_step() override { bytes_[static_cast<size_t>(MemoryKind::kScratch)] = 0; }
+  ScratchMark scratch_mark() override { return {0, bytes_[static_cast<size_t>(MemoryKind::kScratch)], 0, 0}; }
+  void scratch_release(const ScratchMark& m) override { bytes_[static_cast<size_t>(MemoryKind::kScratch)] = m.offset; }
   int64_t bytes(MemoryKind kind) const override {
     return kind == MemoryKind::kScratch ? most_scratch_ : bytes_[static_cast<size_t>(kind)];
   }

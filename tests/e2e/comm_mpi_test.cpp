@@ -1,10 +1,11 @@
 // Collectives under mpirun, for comm_mpi_test.sh. `cases WORLD`: the test body of the threads over several groups, the
 // control channel, and times. `loop WORLD`: collectives without end, for a process to be stopped or killed; prints
 // "ready RANK PID" lines first. `idle WORLD`: all but process 0 wait for control messages without end. `skip WORLD`:
-// the last rank skips a collective.
+// the last rank skips a collective. `terminate WORLD`: ends in good order at SIGTERM.
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -133,6 +134,12 @@ int run(const std::string& mode, int size) {
     error = run_local(*world, [&](int rank) { loop_rank(*world, rank); });
   } else if (mode == "skip") {
     error = run_local(*world, [&](int rank) { skip_rank(*world, rank); });
+  } else if (mode == "terminate") {
+    std::atomic<bool> asked{false};
+    world->set_terminate_handler([&] { asked = true; });
+    std::printf("ready %d %d\n", world->first_local(), static_cast<int>(getpid()));
+    std::fflush(stdout);
+    while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   } else if (mode == "idle") {
     std::printf("ready %d %d\n", world->first_local(), static_cast<int>(getpid()));
     std::fflush(stdout);
@@ -146,10 +153,11 @@ int run(const std::string& mode, int size) {
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
   } else {
-    throw Error("mode '{}' is unknown; use cases, loop, skip or idle", mode);
+    throw Error("mode '{}' is unknown; use cases, loop, skip, terminate or idle", mode);
   }
   if (!error.empty()) throw RuntimeFailure(error);
   std::printf("process %d: right\n", world->process());
+  std::fflush(stdout);
   return 0;
 }
 

@@ -5,6 +5,7 @@ set -u
 program=$1
 case=$2
 dir=$(mktemp -d)
+touch "$dir/out" "$dir/err"
 launcher=
 
 # Ends the launcher and whatever it left, by id.
@@ -99,6 +100,8 @@ case $case in
     kill -KILL "${pid_of[4]}"
     await_report "ranks 4 and 5: lost, process 2 \(pid ${pid_of[4]} on .*\) is gone; rank [0-9] is waiting in $collective"
     await_end
+    reports=$(grep -Ec "error .*ranks 4 and 5: lost.*$collective" "$dir/err")  # one per surviving process
+    [ "$reports" = 3 ] || fail "$reports of 3 surviving processes reported"
     ;;
   idle)  # waiting for control messages costs little, and process 0 is missed when it dies
     start 2 idle 4
@@ -114,6 +117,15 @@ case $case in
     await_report "ranks 0 and 1: lost, process 0 \(pid ${pid_of[0]} on .*\) is gone"
     await_end
     ;;
+  terminate)  # SIGTERM while all are well is the program's: every process ends in its own way, nobody is called lost
+    start 2 terminate 4
+    await_ready 2
+    kill -TERM "$launcher"
+    await_end
+    sleep 0.2
+    [ "$(grep -c ': right' "$dir/out")" = 2 ] || fail "not every process ended by itself"
+    grep -q "lost" "$dir/err" && fail "a process that ended in good order was called lost"
+    ;;
   launcher)  # nobody outlives mpirun
     start 2 loop 4
     await_ready 4
@@ -122,3 +134,4 @@ case $case in
     ;;
   *) fail "no such case" ;;
 esac
+exit 0

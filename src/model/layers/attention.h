@@ -15,7 +15,7 @@ struct CacheSpec {
 class Attention {
  public:
   virtual ~Attention() = default;
-  virtual Tensor operator()(Tensor x /*[T, H]*/, const KvCache&, const BatchMeta&) const = 0;  // float32 [T, H], whole
+  virtual void operator()(Tensor y /*float32 [T, H], whole*/, Tensor x /*[T, H]*/, const KvCache&, const BatchMeta&) const = 0;
   virtual CacheSpec cache() const = 0;
 };
 

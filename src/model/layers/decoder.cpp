@@ -23,18 +23,23 @@ DecoderModel::DecoderModel(const LoadContext& context, const MakeLayer& make_lay
     : DecoderModel(context, make_layer, (Scope(context) / "model" / "embed_tokens").vocabulary_weight(Role::kEmbed)) {}
 
 DecoderModel::DecoderModel(const LoadContext& context, const MakeLayer& make_layer, const Scope::HostWeight& embedding)
-    : embedding_(Scope(context), embedding), layers_(load_layers(context, make_layer)),
+    : backend_(&context.backend), embedding_(Scope(context), embedding), layers_(load_layers(context, make_layer)),
       norm_(Scope(context) / "model" / "norm", context.config.hidden, context.config.norm_eps), head_(load_head(context, embedding)) {}
 
 Tensor DecoderModel::forward(const BatchMeta& b, std::span<const KvCache> caches) const {
   Tensor residual = embedding_(b);
+  Tensor out = backend_->scratch(DType::kF32, {residual.dim(0), residual.dim(1)});  // of the sublayer before
   Tensor add;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DecoderLayer& l = layers_[i];
-    Tensor x = l.attention_norm(residual, add);
-    add = (*l.attention)(x, caches[i], b);
-    x = l.ffn_norm(residual, add);
-    add = std::visit([&](const auto& ffn) { return ffn(x); }, l.ffn);
+    {
+      const ScratchScope temporaries(*backend_);
+      (*l.attention)(out, l.attention_norm(residual, add), caches[i], b);
+      add = out;
+    }
+    const ScratchScope temporaries(*backend_);
+    const Tensor x = l.ffn_norm(residual, add);
+    std::visit([&](const auto& ffn) { ffn(out, x); }, l.ffn);
   }
   return head_(norm_(residual, add), b);
 }

@@ -30,6 +30,7 @@ class DecoderModel final : public Model {
  private:
   DecoderModel(const LoadContext&, const MakeLayer&, const Scope::HostWeight& embedding);
 
+  Backend* backend_;
   Embedding embedding_;
   std::vector<DecoderLayer> layers_;
   RmsNorm norm_;

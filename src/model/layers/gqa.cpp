@@ -22,7 +22,7 @@ GroupedAttention::GroupedAttention(const Scope& s, const RopeTable& rope)
   }
 }
 
-Tensor GroupedAttention::operator()(Tensor x, const KvCache& cache, const BatchMeta& b) const {
+void GroupedAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
   const int64_t n = x.dim(0), q_lanes = heads_ * head_dim_, kv_lanes = kv_heads_ * head_dim_;
   Tensor qkv = backend_->scratch(x.dtype, {n, qkv_.n});
   backend_->linear(qkv, x, qkv_);
@@ -32,7 +32,7 @@ Tensor GroupedAttention::operator()(Tensor x, const KvCache& cache, const BatchM
   backend_->gqa_rope_cache(q, k, v, q_norm_, k_norm_, eps_, rope_, cache, b);
   Tensor o = backend_->scratch(x.dtype, {n, heads_, head_dim_});
   backend_->attention(o, {}, q, cache, spec_, b);
-  return out_(o.view({n, q_lanes}));
+  out_(y, o.view({n, q_lanes}));
 }
 
 }  // namespace braid

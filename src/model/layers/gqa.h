@@ -8,7 +8,7 @@ namespace braid {
 class GroupedAttention final : public Attention {
  public:
   GroupedAttention(const Scope& s, const RopeTable& rope);
-  Tensor operator()(Tensor x, const KvCache&, const BatchMeta&) const override;
+  void operator()(Tensor y, Tensor x, const KvCache&, const BatchMeta&) const override;
   CacheSpec cache() const override { return {.heads = kv_heads_, .k_dim = head_dim_, .v_dim = head_dim_}; }
 
  private:

@@ -79,7 +79,7 @@ Tensor LatentAttention::query(Tensor x) const {
   return q.view({x.dim(0), heads_, nope_ + rope_dim_});
 }
 
-Tensor LatentAttention::operator()(Tensor x, const KvCache& cache, const BatchMeta& b) const {
+void LatentAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
   const int64_t n = x.dim(0);
   Tensor q = query(x);
   Tensor kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
@@ -94,7 +94,7 @@ Tensor LatentAttention::operator()(Tensor x, const KvCache& cache, const BatchMe
 
   Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
   backend_->head_linear(o, latent, v_up_);
-  return out_(o.view({n, heads_ * v_dim_}));
+  out_(y, o.view({n, heads_ * v_dim_}));
 }
 
 }  // namespace braid

@@ -12,7 +12,7 @@ namespace braid {
 class LatentAttention final : public Attention {
  public:
   LatentAttention(const Scope& s, const RopeTable& rope);
-  Tensor operator()(Tensor x, const KvCache&, const BatchMeta&) const override;
+  void operator()(Tensor y, Tensor x, const KvCache&, const BatchMeta&) const override;
   CacheSpec cache() const override { return {.heads = 1, .k_dim = latent_ + rope_dim_, .v_dim = latent_, .v_in_k = true}; }
 
  private:

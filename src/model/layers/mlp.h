@@ -11,8 +11,8 @@ class GatedMlp {
         gate_up_(s.linear({{"gate_proj", Role::kGateUp, width}, {"up_proj", Role::kGateUp, width}}, s.config().hidden)),
         down_(s / "down_proj", Role::kDown, s.config().hidden, width, name) {}
 
-  Tensor partial(Tensor x) const { return down_.partial(activated(x)); }  // float32 [T, H], to be summed over tp
-  Tensor operator()(Tensor x) const { return down_(activated(x)); }
+  void partial(Tensor y, Tensor x) const { down_.partial(y, activated(x)); }  // y float32 [T, H], to be summed over tp
+  void operator()(Tensor y, Tensor x) const { down_(y, activated(x)); }       // y whole
 
  private:
   Tensor activated(Tensor x) const {

@@ -29,7 +29,7 @@ Moe::Moe(const Scope& s)
   if (c.moe.shared_intermediate > 0) shared_.emplace(s / "shared_experts", c.moe.shared_intermediate);
 }
 
-Tensor Moe::operator()(Tensor x) const {
+void Moe::operator()(Tensor y, Tensor x) const {
   const int64_t n = x.dim(0), hidden = x.dim(1);
   Tensor logits = backend_->scratch(DType::kF32, {n, gate_.n});  // float32: rounding them would move the choice
   backend_->linear(logits, x, gate_);
@@ -38,20 +38,21 @@ Tensor Moe::operator()(Tensor x) const {
   backend_->route(ids, weights, logits, choice_bias_, router_);
   if (backend_->observer) backend_->observer("experts", ids);
 
-  if (parallel_->reproducible() && shared_) {
-    // The sums of the routed and of the shared expert each have their own tree over slices and ranks; they meet at the end.
-    Tensor both = backend_->scratch(DType::kF32, {2 * n, hidden});
-    backend_->moe(both.rows(0, n), x, ids, weights, experts_);
-    backend_->copy(both.rows(n, 2 * n), shared_->partial(x));
-    parallel_->tp().all_reduce(both, "moe_out");
-    backend_->add(both.rows(0, n), both.rows(n, 2 * n));
-    return both.rows(0, n);
+  if (!shared_) {
+    backend_->moe(y, x, ids, weights, experts_);
+    parallel_->tp().all_reduce(y, "moe_out");
+    return;
   }
-  Tensor y = backend_->scratch(DType::kF32, {n, hidden});
-  backend_->moe(y, x, ids, weights, experts_);
-  if (shared_) backend_->add(y, shared_->partial(x));
-  parallel_->tp().all_reduce(y, "moe_out");
-  return y;
+  // Routed sum and shared expert, one above the other. In reproducible mode each has its own tree over slices and
+  // ranks, and they meet at the end; otherwise they meet first and half as much is sent.
+  Tensor both = backend_->scratch(DType::kF32, {2 * n, hidden});
+  Tensor routed = both.rows(0, n), shared = both.rows(n, 2 * n);
+  backend_->moe(routed, x, ids, weights, experts_);
+  shared_->partial(shared, x);
+  if (parallel_->reproducible()) parallel_->tp().all_reduce(both, "moe_out");
+  backend_->add(routed, shared);
+  if (!parallel_->reproducible()) parallel_->tp().all_reduce(routed, "moe_out");
+  backend_->copy(y, routed);
 }
 
 }  // namespace braid

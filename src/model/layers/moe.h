@@ -10,7 +10,7 @@ namespace braid {
 class Moe {
  public:
   explicit Moe(const Scope& s);
-  Tensor operator()(Tensor x) const;  // [T, H] -> float32 [T, H], whole
+  void operator()(Tensor y, Tensor x) const;  // x [T, H] -> y float32 [T, H], whole
 
  private:
   Backend* backend_;

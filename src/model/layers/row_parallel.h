@@ -9,15 +9,12 @@ class RowParallel {
   RowParallel(const Scope& s, Role role, int64_t out, int64_t in, const char* name)
       : backend_(&s.backend()), tp_(&s.parallel().tp()), weight_(s.row_parallel(role, out, in)), name_(name) {}
 
-  Tensor partial(Tensor x) const {  // [T, in / tp] -> float32 [T, out], this rank's part
-    Tensor y = backend_->scratch(DType::kF32, {x.dim(0), weight_.n});
-    backend_->linear(y, x, weight_);
-    return y;
-  }
-  Tensor operator()(Tensor x) const {  // whole, on every rank
-    Tensor y = partial(x);
+  // y float32 [T, out] = this rank's part of the product with x [T, in / tp].
+  void partial(Tensor y, Tensor x) const { backend_->linear(y, x, weight_); }
+  // y whole, on every rank.
+  void operator()(Tensor y, Tensor x) const {
+    partial(y, x);
     tp_->all_reduce(y, name_);
-    return y;
   }
 
  private:

@@ -273,7 +273,7 @@ void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSp
     nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;
   }
 
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const int64_t worker_floats = BlockAttention::worker_floats(kernels_, dk, dv, n_stripes);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), worker_floats});
   auto make = [&](int worker) {
@@ -322,7 +322,7 @@ void CpuBackend::attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q
 void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) {
   const int64_t ranks = sums.dim(0), heads = y.dim(1), dv = y.dim(2),
                 stride = BlockAttention::padded(dv, kernels_.lanes);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), ranks, stride});
   const double nanoseconds = static_cast<double>(ranks * dv);
   for_rows(y.dim(0) * heads, nanoseconds, [&](int64_t row, int worker) {

@@ -59,7 +59,7 @@ Tensor CpuBackend::readable(Tensor x, DType weights) {
 
 void CpuBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
   BRAID_CHECK(x.dim(1) == w.k && y.dim(1) == w.n && x.dim(0) == y.dim(0));
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const PanelLayout l = layout(w.n, w.k, w.k_slices, w.stored);
   x = readable(x, w.stored);
   const auto store = products(x.dtype, w.stored).store;
@@ -93,7 +93,7 @@ void CpuBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
 
 void CpuBackend::head_linear(Tensor y, Tensor x, const HeadWeight& w) {
   BRAID_CHECK(x.dim(1) == w.heads && x.dim(2) == w.k && y.dim(1) == w.heads && y.dim(2) == w.n && x.dim(0) == y.dim(0));
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const PanelLayout l = layout(w.n, w.k, 1, w.stored);
   x = readable(x, w.stored);
   const auto store = products(x.dtype, w.stored).store;

@@ -62,7 +62,7 @@ double guess_nanoseconds(int64_t pairs, int n_experts, int64_t elements, DType s
 
 void CpuBackend::route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec& spec) {
   const int64_t e = logits.dim(1);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor scores = scratch(DType::kF32, {workers_.size(), e});
   for_rows(logits.dim(0), 4.0 * static_cast<double>(e), [&](int64_t t, int worker) {
     float* s = scores.row<float>(worker);
@@ -76,7 +76,7 @@ void CpuBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const Exper
   BRAID_CHECK(x.dim(1) == w.hidden && y.dim(1) == w.hidden && x.dim(0) == y.dim(0) && y.dtype == DType::kF32);
   const int64_t n_tokens = x.dim(0), most = ids.n_elements();
   if (n_tokens == 0) return;
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   Pairs pairs{scratch(DType::kI32, {w.count + 1}).as<int32_t>(), scratch(DType::kI32, {most}).as<int32_t>(),
               scratch(DType::kF32, {most}).as<float>(), 0};
   group_pairs(pairs, ids, weights, w);

@@ -16,7 +16,7 @@ double row_nanoseconds(int64_t n) { return 20.0 + static_cast<double>(n) / 4.0; 
 
 void CpuBackend::embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) {
   const int64_t h = y.dim(1);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), h});
   for_rows(y.dim(0), row_nanoseconds(h), [&](int64_t t, int worker) {
     const int64_t row = ids.as<int32_t>()[t] - first_row;
@@ -40,7 +40,7 @@ void CpuBackend::gather_rows(Tensor y, Tensor x, Tensor rows) {
 
 void CpuBackend::rms_norm(Tensor y, Tensor x, Tensor w, float eps) {
   const int64_t h = x.dim(1);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), h});
   for_rows(x.dim(0), row_nanoseconds(h), [&](int64_t t, int worker) {
     float* row = buffer.row<float>(worker);
@@ -52,7 +52,7 @@ void CpuBackend::rms_norm(Tensor y, Tensor x, Tensor w, float eps) {
 
 void CpuBackend::add_rms_norm(Tensor y, Tensor residual, Tensor add, Tensor w, float eps) {
   const int64_t h = residual.dim(1);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), 2, h});
   for_rows(residual.dim(0), 2 * row_nanoseconds(h), [&](int64_t t, int worker) {
     float* row = buffer.row<float>(worker);
@@ -74,7 +74,7 @@ void CpuBackend::add(Tensor y, Tensor x) {
 
 void CpuBackend::silu_mul(Tensor y, Tensor gate_up) {
   const int64_t f = y.dim(1);
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), 2 * f});
   for_rows(y.dim(0), 2 * row_nanoseconds(2 * f), [&](int64_t t, int worker) {
     float* row = buffer.row<float>(worker);
@@ -88,7 +88,7 @@ void CpuBackend::gqa_rope_cache(Tensor q, Tensor k, Tensor v, Tensor q_norm, Ten
                                 const RopeTable& rope, const KvCache& cache, const BatchMeta& batch) {
   const int64_t d = q.dim(2), dv = v.dim(2);
   const bool interleaved = rope.layout == RopeLayout::kInterleaved;
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), std::max(d, dv)});
   const double nanoseconds = 2.0 * row_nanoseconds(d) * static_cast<double>(q.dim(1) + k.dim(1));
   for_rows(batch.n_tokens, nanoseconds, [&](int64_t t, int worker) {
@@ -120,7 +120,7 @@ void CpuBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor n
                                 const KvCache& cache, const BatchMeta& batch) {
   const int64_t d = q_in.dim(2), r = kv_a.dim(1) - d;
   const bool interleaved = rope.layout == RopeLayout::kInterleaved;
-  const HostMemory::Temporary temporary(memory_);
+  const ScratchScope temporary(*this);
   const Tensor buffer = scratch(DType::kF32, {workers_.size(), r + d});
   const double nanoseconds = row_nanoseconds(d) * static_cast<double>(q_in.dim(1)) + 2.0 * row_nanoseconds(r);
   for_rows(batch.n_tokens, nanoseconds, [&](int64_t t, int worker) {
