@@ -24,7 +24,7 @@ struct NamedToken {
 // What tokenizer_config.json (and chat_template.jinja beside it) say to chat templates. Templates are as they are in
 // the file, unparsed.
 struct ChatTemplates {
-  std::string standard;  // empty if the folder has none
+  std::string standard;                                    // empty if the folder has none
   std::vector<std::pair<std::string, std::string>> named;  // name and template, without "default"
 };
 
