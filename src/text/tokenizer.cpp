@@ -60,14 +60,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   return ids;
 }
 
-std::vector<int32_t> Tokenizer::encode_chat(std::string_view rendered) const {
-  std::vector<int32_t> ids = encode(rendered, false);
-  const std::vector<int32_t>& before = parts_->surround.before;
-  const bool begins_with_them = ids.size() >= before.size() && std::equal(before.begin(), before.end(), ids.begin());
-  if (!begins_with_them) ids.insert(ids.begin(), before.begin(), before.end());
-  return ids;
-}
-
 std::optional<std::string_view> Tokenizer::decoded_spelling(int32_t id, bool skip_special_tokens) const {
   if (skip_special_tokens && special_.contains(id)) return std::nullopt;
   if (const auto added = parts_->added_spelling.find(id); added != parts_->added_spelling.end()) return added->second;

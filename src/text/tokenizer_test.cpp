@@ -113,11 +113,11 @@ TEST(Tokenizer, TemplateFileBesideItWins) {
   EXPECT_THROW(Tokenizer::load(folder.string()), Error);
 }
 
-TEST(Tokenizer, ChatNeverGetsTwoBos) {
+TEST(Tokenizer, ChatGetsNoSpecialTokensButItsOwn) {
   const auto t = Tokenizer::parse(small_tokenizer().dump());
   EXPECT_EQ(t->encode("b", true), (Ids{6, 1, 7}));
   EXPECT_EQ(t->encode_chat("<s>b"), (Ids{6, 1}));
-  EXPECT_EQ(t->encode_chat("b"), (Ids{6, 1}));
+  EXPECT_EQ(t->encode_chat("b"), (Ids{1}));
   EXPECT_EQ(t->encode("<s>b", true), (Ids{6, 6, 1, 7}));  // plain text may ask for it
 }
 
