@@ -112,9 +112,8 @@ int run_eval(const Arguments& arguments) {
   table.add("limit", &o.limit, "questions of each task; 0: all").min = 0;
   table.add("json", &o.json, "print a JSON object");
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("eval", "score a file of questions", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
+  if (parse_or_help("eval", "score a file of questions", table, arguments, problems)) return kOk;
   if (o.data.empty()) problems.push_back("--data is missing: a file such as tests/data/demo/eval.jsonl");
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("eval", problems);

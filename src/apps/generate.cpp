@@ -65,9 +65,8 @@ int run_generate(const Arguments& arguments) {
   table.add("top-k", &o.top_k, "tokens kept; 0: all");
   table.add("json", &o.json, "print token_ids, text, logprobs, finish_reason and usage as JSON");
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("generate", "answer one prompt", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
+  if (parse_or_help("generate", "answer one prompt", table, arguments, problems)) return kOk;
   if (table.asked("prompt") == table.asked("messages")) problems.push_back("give either --prompt TEXT or --messages FILE");
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("generate", problems);

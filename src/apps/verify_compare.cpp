@@ -291,6 +291,8 @@ std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
     for (size_t i = 0; i < long_.size(); ++i) compare(long_[i], long_answers[i], true, report);
   }
   check_active(mode, engine->stats(), report);
+  report.first_rank = engine->world().first_local();
+  report.ranks = engine->executor().counters();
   print_counters(*engine);
   return report;
 }

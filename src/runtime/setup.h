@@ -19,7 +19,7 @@ struct RankSetup {
   int threads = 1;               // per rank
 };
 
-// Throws Error only when the model's own files cannot be read; everything else is appended to `problems`.
+// Everything that is wrong is appended to `problems`; where there are any, the result is not fit for a run.
 RankSetup resolve(const EngineConfig&, std::vector<std::string>& problems);
 
 ModelDims dims_of(const ModelConfig&);
