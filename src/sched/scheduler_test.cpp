@@ -209,6 +209,17 @@ TEST(SchedulerPlan, NobodyOvertakesARequestWhoseTurnItIsButThatLacksBlocks) {
   EXPECT_THAT(rows(sim.step()), ElementsAre("2:60", "3:10"));
 }
 
+TEST(SchedulerPlan, NobodyOvertakesAShortRequestThatLacksBlocksBesideALongOne) {
+  Simulation sim(config(256, 61));
+  sim.add(1, prompt(900, 1), up_to(1));  // 57 blocks
+  sim.step();
+  sim.add(2, prompt(100, 2), up_to(1));  // 7
+  sim.add(3, prompt(10, 3), up_to(1));   // 1
+  EXPECT_THAT(rows(sim.step()), ElementsAre("1:256"));
+  sim.run();
+  EXPECT_LE(sim.outcomes[2].first_token_step, sim.outcomes[3].first_token_step);
+}
+
 TEST(SchedulerPlan, AnAdmissionBesideOthersLeavesAFewBlocksFree) {
   SchedulerConfig c = config(256, 200);  // 2 stay free
   c.max_model_len = 4000;
