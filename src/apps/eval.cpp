@@ -114,10 +114,15 @@ int run_eval(const Arguments& arguments) {
   add_engine_options(table, o.engine);
   std::vector<std::string> problems;
   if (parse_or_help("eval", "score a file of questions", table, arguments, problems)) return kOk;
-  if (o.data.empty()) problems.push_back("--data is missing: a file such as tests/data/demo/eval.jsonl");
+  std::vector<EvalItem> items;
+  try {
+    if (o.data.empty()) throw Error("--data is missing: a file such as tests/data/demo/eval.jsonl");
+    items = read_eval_set(o.data, split_list(o.tasks), o.limit);
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("eval", problems);
-  const std::vector<EvalItem> items = read_eval_set(o.data, split_list(o.tasks), o.limit);
 
   const auto engine = start_engine(setup);
   if (!engine) return kOk;

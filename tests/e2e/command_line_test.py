@@ -95,14 +95,14 @@ class Words(braid.TestCase):
         cases = {
             "verify": ["--modes", "full,sideways", "--reference", self.path("nowhere")],
             "plan": ["--memory", "lots"],
-            "generate": [],
+            "generate": ["--messages", self.path("nowhere.json")],
             "eval": ["--data", self.path("nowhere.jsonl")],
             "serve": ["--port", "70000"],
         }
         own = {
             "verify": ["--modes 'sideways' is unknown", f"--reference {self.path('nowhere')} does not exist"],
             "plan": ["--memory: 'lots' is not a size"],
-            "generate": ["give either --prompt TEXT or --messages FILE"],
+            "generate": [self.path("nowhere.json")],
             "eval": [self.path("nowhere.jsonl")],
             "serve": ["--port 70000 is outside 0 to 65535"],
         }
@@ -120,6 +120,14 @@ class Words(braid.TestCase):
                 self.assertIn(line, err, command)
             self.assertNotIn("model.safetensors", err)
             self.assertIn(f"braid {command} --help", err)
+
+    def test_prompt_or_messages(self):
+        for words in ([], ["--prompt", "x", "--messages", "y"]):
+            self.assertIn("give either --prompt TEXT or --messages FILE", self.refused("generate", "--model", braid.DEMO, *words))
+        for text in ("{", "3", '"x"'):
+            with open(self.path("messages.json"), "w", encoding="ascii") as file:
+                file.write(text)
+            self.assertIn(self.path("messages.json"), self.refused("generate", "--model", braid.DEMO, "--messages", self.path("messages.json")))
 
     def test_models_that_are_not_there(self):
         for command, more in (("plan", []), ("generate", ["--prompt", "x"]), ("verify", []), ("eval", ["--data", braid.EVAL]), ("serve", [])):
