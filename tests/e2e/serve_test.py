@@ -4,9 +4,11 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -19,7 +21,6 @@ class Server:
 
     def __init__(self, folder, *arguments, processes=0):
         self.log_path = os.path.join(folder, "serve.log")
-        self.processes = processes
         with open(self.log_path, "wb") as log:
             self.child = subprocess.Popen(braid.command(["serve", *arguments], processes), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.host, self.port = None, None
@@ -44,10 +45,7 @@ class Server:
 
     def kill(self):
         if self.child.poll() is None:
-            if self.processes:  # its ranks go with mpirun
-                self.child.kill()
-            else:
-                self.child.kill()
+            self.child.kill()  # ranks under mpirun go with it
         self.child.wait()
 
     def request(self, method, path, body=None):
@@ -95,7 +93,7 @@ class Answers(ServeCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.folder_of_class = braid.tempfile.mkdtemp(prefix="braid_e2e_")
+        cls.folder_of_class = tempfile.mkdtemp(prefix="braid_e2e_")
         cls.server = Server(cls.folder_of_class, "--model", braid.DEMO, "--dtype", "float32", "--port", "0", "-tp", "2",
                             "--host", "127.0.0.1", "--served-model-name", "demo")
         cls.items = braid.eval_items()
@@ -103,7 +101,7 @@ class Answers(ServeCase):
     @classmethod
     def tearDownClass(cls):
         cls.server.kill()
-        braid.shutil.rmtree(cls.folder_of_class)
+        shutil.rmtree(cls.folder_of_class)
         super().tearDownClass()
 
     def items_of(self, task, n):
@@ -186,7 +184,7 @@ class Answers(ServeCase):
         self.assertEqual(self.server.request("GET", "/v1/nothing")[0], 404)
         self.assertEqual(self.server.request("GET", "/health")[0], 200)
 
-    def test_eval_url_model_is_named(self):
+    def test_log_names_layout_and_address(self):
         self.assertRegex(self.server.log(), r"tp2 float32 serves demo on http://127\.0\.0\.1:\d+")
 
 
@@ -222,8 +220,8 @@ class Ports(ServeCase):
 class End(ServeCase):
     """SIGTERM: what runs is finished, what comes is refused, exit 0."""
 
-    def check(self, processes, tp):
-        server = self.serve("--model", braid.DEMO, "--port", 0, "-tp", tp, processes=processes)
+    def test_drain(self):
+        server = self.serve("--model", braid.DEMO, "--port", 0)
         connection = http.client.HTTPConnection(server.host, server.port, timeout=120)
         n = 1500
         connection.request("POST", "/v1/chat/completions", json.dumps({
@@ -248,12 +246,8 @@ class End(ServeCase):
         self.assertEqual(server.child.wait(20), 0)
         connection.close()
 
-    def test_drain(self):
-        self.check(0, 1)
-
     @unittest.skipUnless(braid.MPIRUN, "the build has no MPI")
-    def test_drain_under_mpirun(self):
-        # mpirun hands SIGTERM on and ends with a code of its own; the ranks must end by themselves all the same.
+    def test_under_mpirun(self):
         server = self.serve("--model", braid.DEMO, "--port", 0, "-tp", 2, processes=2)
         status, _, body = server.chat([{"role": "user", "content": "What is the capital of Kenya?"}])
         self.assertEqual((status, json.loads(body)["choices"][0]["message"]["content"]), (200, "The capital of Kenya is Nairobi."))
