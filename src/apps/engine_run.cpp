@@ -17,16 +17,29 @@ std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor:
 }
 
 size_t Completions::submit(Request request) {
-  request.id = engine_->next_id();
-  size_t index;
-  {
-    std::lock_guard lock(shared_->mutex);
-    index = shared_->completions.size();
-    shared_->completions.push_back(std::make_unique<Completion>());
-    shared_->completions.back()->id = request.id;
+  const size_t index = shared_->add(request.id = engine_->next_id());
+  engine_->submit(std::move(request), sink(index));
+  return index;
+}
+
+void Completions::submit_together(std::vector<Request> requests) {
+  std::vector<EngineLoop::Submission> submissions;
+  for (Request& request : requests) {
+    const size_t index = shared_->add(request.id = engine_->next_id());
+    submissions.push_back({std::move(request), sink(index)});
   }
-  const size_t vocab = static_cast<size_t>(engine_->vocab_size());
-  engine_->submit(std::move(request), [shared = shared_, index, vocab](Delta&& d) {
+  engine_->submit_together(std::move(submissions));
+}
+
+size_t Completions::Shared::add(RequestId id) {
+  std::lock_guard lock(mutex);
+  completions.push_back(std::make_unique<Completion>());
+  completions.back()->id = id;
+  return completions.size() - 1;
+}
+
+Engine::Sink Completions::sink(size_t index) const {
+  return [shared = shared_, index, vocab = static_cast<size_t>(engine_->vocab_size())](Delta&& d) {
     std::lock_guard lock(shared->mutex);
     Completion& c = *shared->completions[index];
     for (TokenOutput& t : d.tokens) c.tokens.push_back(std::move(t));
@@ -40,26 +53,14 @@ size_t Completions::submit(Request request) {
     if (d.finish == FinishReason::kNone) return;
     c.finish = d.finish;
     c.message = std::move(d.message);
-    ++shared->n_finished;
     shared->ended.notify_all();
-  });
-  return index;
+  };
 }
 
 Completion& Completions::wait(size_t index) {
   std::unique_lock lock(shared_->mutex);
   shared_->ended.wait(lock, [&] { return shared_->completions[index]->finish != FinishReason::kNone; });
   return *shared_->completions[index];
-}
-
-void Completions::wait_all() {
-  std::unique_lock lock(shared_->mutex);
-  shared_->ended.wait(lock, [&] { return shared_->n_finished == shared_->completions.size(); });
-}
-
-size_t Completions::n_finished() {
-  std::lock_guard lock(shared_->mutex);
-  return shared_->n_finished;
 }
 
 std::string layout_text(const RankSetup& s) {

@@ -25,20 +25,22 @@ struct Completion {
 // Collects the answers of a set of requests. Usable from one thread.
 class Completions {
  public:
-  explicit Completions(Engine& engine) : engine_(&engine) {}
-  size_t submit(Request request);             // index of its completion; the id is given here
-  Completion& wait(size_t index);             // until that request has ended
-  void wait_all();
-  size_t n_finished();
+  explicit Completions(EngineLoop& engine) : engine_(&engine) {}
+  size_t submit(Request request);                        // index of its completion; the id is given here
+  void submit_together(std::vector<Request> requests);   // the same for all, before the engine's next step
+  Completion& wait(size_t index);                        // until that request has ended
 
  private:
   struct Shared {
     std::mutex mutex;
     std::condition_variable ended;
     std::vector<std::unique_ptr<Completion>> completions;
-    size_t n_finished = 0;
+
+    size_t add(RequestId id);
   };
-  Engine* engine_;
+  Engine::Sink sink(size_t index) const;
+
+  EngineLoop* engine_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 

@@ -131,17 +131,21 @@ RankSetup Verifier::setup_for(const VerifyMode& mode) const {
 }
 
 std::vector<Completion> Verifier::ask(EngineLoop& engine, const VerifyMode& mode, const std::vector<Expected>& prompts) {
-  const bool together = mode.kind == VerifyMode::kBatched || mode.kind == VerifyMode::kPreempted;
-  std::vector<Completion> answers;
-  Completions completions(engine);
+  std::vector<Request> requests;
   for (const Expected& e : prompts) {
     Request r;
     r.prompt = e.prompt;
     r.all_logits = true;
     r.sampling.ignore_eos = true;
     r.sampling.max_tokens = std::max(1, static_cast<int>(e.greedy.size()));
-    const size_t index = completions.submit(std::move(r));
-    if (!together) completions.wait(index);
+    requests.push_back(std::move(r));
+  }
+  std::vector<Completion> answers;
+  Completions completions(engine);
+  if (mode.kind == VerifyMode::kBatched || mode.kind == VerifyMode::kPreempted) {
+    completions.submit_together(std::move(requests));
+  } else {
+    for (Request& r : requests) completions.wait(completions.submit(std::move(r)));
   }
   for (size_t i = 0; i < prompts.size(); ++i) answers.push_back(std::move(completions.wait(i)));
   return answers;
@@ -207,11 +211,16 @@ std::map<int64_t, std::vector<int32_t>> ExpertLog::of(RequestId id) const {
 }
 
 bool Verifier::record_float32() {
+  recorded_ = true;  // on every process: all must start the same runs in the same order
   RankSetup wide = setup_;
   wide.compute = wide.kv_dtype = DType::kF32;
   ExpertLog log;
   const auto engine = start_engine(wide, [&log](const StepPlan& plan, const char* what, Tensor ids) { log.see(plan, what, ids); });
-  if (!engine) return false;
+  if (!engine) {
+    // The tokens are process 0's to know, but the prompts' lengths size the pool of mode preempted, everywhere alike.
+    for (Expected& e : short_) e.prompt.resize(e.prompt.size() + std::max<size_t>(1, e.greedy.size()) - 1);
+    return false;
+  }
   const std::vector<Completion> answers = ask(*engine, VerifyMode{}, short_);
   for (size_t i = 0; i < short_.size(); ++i) {
     Expected& e = short_[i];
@@ -220,7 +229,7 @@ bool Verifier::record_float32() {
     e.experts = log.of(answers[i].id);
     for (size_t j = 0; j + 1 < answers[i].tokens.size(); ++j) e.prompt.push_back(answers[i].tokens[j].token);
   }
-  return recorded_ = true;
+  return true;
 }
 
 void Verifier::compare_narrow(const Expected& e, const Completion& c, const std::map<int64_t, std::vector<int32_t>>& experts,

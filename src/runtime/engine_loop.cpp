@@ -51,6 +51,14 @@ void EngineLoop::post(Command command) {
 }
 
 void EngineLoop::submit(Request request, Sink sink) { post(Submission{std::move(request), std::move(sink)}); }
+void EngineLoop::submit_together(std::vector<Submission> submissions) {
+  {
+    std::lock_guard lock(mutex_);
+    for (Submission& s : submissions) inbox_.push_back(std::move(s));
+  }
+  wake_.notify_one();
+}
+
 void EngineLoop::abort(RequestId id) { post(Abortion{id}); }
 
 EngineStats EngineLoop::stats() const {

@@ -21,10 +21,16 @@ namespace braid {
 
 class EngineLoop final : public Engine {
  public:
+  struct Submission {
+    Request request;
+    Sink sink;
+  };
+
   EngineLoop(std::unique_ptr<Executor> executor, std::vector<int32_t> eos_token_ids);
   ~EngineLoop() override;  // running requests end with kAborted
 
   void submit(Request request, Sink sink) override;
+  void submit_together(std::vector<Submission> submissions);  // no step comes between them, whatever the timing
   void abort(RequestId id) override;
   EngineStats stats() const override;
   std::string failure() const override;
@@ -37,10 +43,6 @@ class EngineLoop final : public Engine {
   World& world() { return executor_->world(); }
 
  private:
-  struct Submission {
-    Request request;
-    Sink sink;
-  };
   struct Abortion {
     RequestId id;
   };

@@ -12,12 +12,10 @@ import braid
 TPS = (1, 2, 4, 8)
 
 
-class Fixtures(braid.TestCase):
-    """tp x modes, in both types, on three architectures."""
-
+class FixtureCase(braid.TestCase):
     def check(self, name, dtype):
         # Without long.safetensors, which the dump does not hold.
-        model = self.model_copy(braid.fixture(name), without=("long.safetensors",))
+        model = self.model_copy(braid.fixture(name), f"{name}_{dtype}", without=("long.safetensors",))
         wanted = None
         for tp in TPS:
             dump, result = self.dump_of(model, "--dtype", dtype, "-tp", tp, "--reproducible")
@@ -28,7 +26,10 @@ class Fixtures(braid.TestCase):
             missing = sum(wanted[f"logits_full_{i}"].shape[0] - dump[f"logits_cached_{i}"].shape[0] for i in range(3))
             self.assertEqual(missing, cached)  # rows were left out because they were found, and no others
             self.assertGreater(cached, 0)
-        return wanted
+
+
+class Fixtures(FixtureCase):
+    """tp x modes, in both types, on three architectures."""
 
     def test_llama_float32(self):
         self.check("llama", "float32")
@@ -47,6 +48,29 @@ class Fixtures(braid.TestCase):
 
     def test_deepseek_v3_bfloat16(self):
         self.check("deepseek_v3", "bfloat16")
+
+
+class MoreFixtures(FixtureCase):
+    """The other architectures, which nobody promised but nothing forbids, and the dumps of runs under mpirun."""
+
+    def test_qwen3(self):
+        self.check("qwen3", "bfloat16")
+
+    def test_qwen3_moe(self):
+        self.check("qwen3_moe", "float32")
+        self.check("qwen3_moe", "bfloat16")
+
+    def test_deepseek_v3_yarn(self):
+        self.check("deepseek_v3_yarn", "bfloat16")
+
+    @unittest.skipUnless(braid.MPIRUN, "the build has no MPI")
+    def test_processes(self):
+        for name in ("llama", "deepseek_v3"):
+            model = self.model_copy(braid.fixture(name), name + "_processes", without=("long.safetensors",))
+            wanted, _ = self.dump_of(model, "--reproducible")
+            for processes, tp in ((2, 2), (4, 4), (8, 8), (2, 8)):
+                got, _ = self.dump_of(model, "--reproducible", "-tp", tp, processes=processes)
+                self.assert_same_bits(wanted, got, braid.ALL_MODES, f"{name} tp {tp} in {processes} processes")
 
 
 class Controls(braid.TestCase):

@@ -54,6 +54,7 @@ class VerifyCase(braid.TestCase):
         n_greedy = len(reference["greedy_0"].values())
         result = self.expect(braid.run("verify", "--model", model, "--dtype", "float32", "-tp", tp, "--json", *arguments,
                                        processes=processes))
+        self.assertLess(result.seconds, 40)  # the promise for two cores
         report = result.json()
         self.assertTrue(report["passed"])
         self.assertEqual(report["layout"].split()[:2], [f"tp{tp}", "float32"])
@@ -85,16 +86,23 @@ class VerifyCase(braid.TestCase):
         return result
 
 
-def grid_test(name, tp):
-    return lambda self: self.verify(name, tp) and None
-
-
 class Float32(VerifyCase):
     """Every fixture at every width."""
 
 
 for _name, _tp in itertools.product(braid.ARCHITECTURES, TPS):
-    setattr(Float32, f"test_{_name}_tp{_tp}", grid_test(_name, _tp))
+    setattr(Float32, f"test_{_name}_tp{_tp}", lambda self, name=_name, tp=_tp: self.verify(name, tp) and None)
+
+
+@unittest.skipUnless(braid.MPIRUN, "the build has no MPI")
+class Processes(VerifyCase):
+    """The same grid with the ranks spread over processes; process 0 tells of its own ranks."""
+
+
+for _name, _tp, _processes in itertools.product(braid.ARCHITECTURES, TPS, TPS):
+    if 1 < _processes <= _tp:
+        setattr(Processes, f"test_{_name}_tp{_tp}_np{_processes}",
+                lambda self, name=_name, tp=_tp, processes=_processes: self.verify(name, tp, processes=processes) and None)
 
 
 class DefaultType(VerifyCase):
