@@ -14,8 +14,10 @@ struct Arguments {
   std::vector<std::string> words;  // after the subcommand
 };
 
-// Parses into `table`; prints help (to stdout, and returns kOk) or all problems (and returns kUsage). -1: go on.
-int parse_or_explain(const std::string& command, const std::string& summary, OptionTable& table, const Arguments&);
+// Parses into `table` and appends what is wrong to `problems`, so that the command can add what it finds itself and refuse()
+// all of it at once. True: help was asked for and printed, there is nothing else to do.
+bool parse_or_help(const std::string& command, const std::string& summary, OptionTable& table, const Arguments&,
+                   std::vector<std::string>& problems);
 
 // Prints the problems, a line each, and returns kUsage.
 int refuse(const std::string& command, const std::vector<std::string>& problems);

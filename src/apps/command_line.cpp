@@ -36,6 +36,40 @@ void apply_config_file(OptionTable& table, const std::string& path, std::vector<
   }
 }
 
+// In our spelling, values untouched, less the switches that were given a value.
+std::vector<std::string> in_our_spelling(OptionTable& table, const std::vector<std::string>& arguments, std::vector<std::string>& problems) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string s = normalise(arguments[i]);
+    const size_t equals = s.find('=');
+    const std::string name = s.rfind("--", 0) == 0 ? s.substr(2, std::min(equals, s.size()) - 2) : "";
+    const OptionRow* row = name.empty() ? nullptr : table.find(name);
+    if (row && row->is_switch() && equals != std::string::npos) {
+      problems.push_back(fmt::format("--{} is a switch and takes no value, got '{}'", row->name, s.substr(equals + 1)));
+      continue;
+    }
+    result.push_back(std::move(s));
+    const bool value_follows = equals == std::string::npos && (name == "config" || (row && !row->is_switch()));
+    if (value_follows && i + 1 < arguments.size()) result.push_back(arguments[++i]);
+  }
+  return result;
+}
+
+// CLI11 stops at an option that lacks its value, which can only be the last argument; the others are still wanted.
+void parse_all(CLI::App& app, std::vector<std::string> arguments, std::vector<std::string>& problems) {
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them last first
+  while (true) {
+    try {
+      std::vector<std::string> left = arguments;
+      return app.parse(left);
+    } catch (const CLI::ParseError& e) {
+      problems.push_back(e.what());
+      if (arguments.empty()) return;
+      arguments.erase(arguments.begin());
+    }
+  }
+}
+
 }  // namespace
 
 ParsedArguments parse_arguments(OptionTable& table, const std::vector<std::string>& arguments) {
@@ -58,14 +92,7 @@ ParsedArguments parse_arguments(OptionTable& table, const std::vector<std::strin
       app.add_option(names, values[row.name])->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
     }
   }
-  std::vector<std::string> reversed;  // CLI11 wants them last first
-  for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) reversed.push_back(normalise(*it));
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& e) {
-    parsed.problems.push_back(e.what());
-    return parsed;
-  }
+  parse_all(app, in_our_spelling(table, arguments, parsed.problems), parsed.problems);
   if (parsed.help) return parsed;
   for (const std::string& extra : app.remaining()) {
     if (extra.rfind("--", 0) != 0) {

@@ -112,13 +112,17 @@ int run_eval(const Arguments& arguments) {
   table.add("limit", &o.limit, "questions of each task; 0: all").min = 0;
   table.add("json", &o.json, "print a JSON object");
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("eval", "score a file of questions", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
-  if (o.data.empty()) problems.push_back("--data is missing: a file such as tests/data/demo/eval.jsonl");
+  if (parse_or_help("eval", "score a file of questions", table, arguments, problems)) return kOk;
+  std::vector<EvalItem> items;
+  try {
+    if (o.data.empty()) throw Error("--data is missing: a file such as tests/data/demo/eval.jsonl");
+    items = read_eval_set(o.data, split_list(o.tasks), o.limit);
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("eval", problems);
-  const std::vector<EvalItem> items = read_eval_set(o.data, split_list(o.tasks), o.limit);
 
   const auto engine = start_engine(setup);
   if (!engine) return kOk;

@@ -23,18 +23,23 @@ struct GenerateOptions {
   bool json = false;
 };
 
-std::vector<int32_t> prompt_tokens(const GenerateOptions& o, const Tokenizer& tokenizer) {
+OrderedJson read_messages(const std::string& file) {
+  OrderedJson request;
+  try {
+    request = OrderedJson::parse(read_text_file(file));
+  } catch (const OrderedJson::parse_error& e) {
+    throw Error("{} is not valid JSON: {}", file, e.what());
+  }
+  if (request.is_array()) request = OrderedJson{{"messages", std::move(request)}};
+  if (!request.is_object()) throw Error("{} must hold a JSON list of messages, not {}", file, request.type_name());
+  request["add_generation_prompt"] = true;
+  return request;
+}
+
+std::vector<int32_t> prompt_tokens(const GenerateOptions& o, const OrderedJson& request, const Tokenizer& tokenizer) {
   if (o.messages.empty()) return tokenizer.encode(o.prompt, true);
   const ChatTemplateSource source = read_chat_template(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
   const ChatTemplate chat = ChatTemplate::compile(source.text, source.special_tokens);
-  OrderedJson request;
-  try {
-    request = OrderedJson::parse(read_text_file(o.messages));
-  } catch (const OrderedJson::parse_error& e) {
-    throw Error("{} is not valid JSON: {}", o.messages, e.what());
-  }
-  if (request.is_array()) request = OrderedJson{{"messages", std::move(request)}};
-  request["add_generation_prompt"] = true;
   return tokenizer.encode_chat(chat.render(request, local_now()));
 }
 
@@ -65,16 +70,21 @@ int run_generate(const Arguments& arguments) {
   table.add("top-k", &o.top_k, "tokens kept; 0: all");
   table.add("json", &o.json, "print token_ids, text, logprobs, finish_reason and usage as JSON");
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("generate", "answer one prompt", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
+  if (parse_or_help("generate", "answer one prompt", table, arguments, problems)) return kOk;
   if (table.asked("prompt") == table.asked("messages")) problems.push_back("give either --prompt TEXT or --messages FILE");
+  OrderedJson messages;
+  try {
+    if (!o.messages.empty()) messages = read_messages(o.messages);
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("generate", problems);
   const auto tokenizer = Tokenizer::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
 
   Request request;
-  request.prompt = prompt_tokens(o, *tokenizer);
+  request.prompt = prompt_tokens(o, messages, *tokenizer);
   request.sampling.max_tokens = o.max_tokens;
   request.sampling.temperature = static_cast<float>(o.temperature);
   request.sampling.top_p = static_cast<float>(o.top_p);

@@ -47,18 +47,19 @@ int dispatch(int argc, char** argv) {
 
 }  // namespace
 
-int parse_or_explain(const std::string& command, const std::string& summary, OptionTable& table, const Arguments& arguments) {
+bool parse_or_help(const std::string& command, const std::string& summary, OptionTable& table, const Arguments& arguments,
+                   std::vector<std::string>& problems) {
   std::string log_level_name = "info";
   table.set_group("output");
   table.add("log-level", &log_level_name, "least important log lines shown").choices = {"debug", "info", "warn", "error", "off"};
   const ParsedArguments parsed = parse_arguments(table, arguments.words);
   if (parsed.help) {
     std::fputs(help_text(command, summary, table).c_str(), stdout);
-    return kOk;
+    return true;
   }
-  if (!parsed.problems.empty()) return refuse(command, parsed.problems);
+  problems.insert(problems.end(), parsed.problems.begin(), parsed.problems.end());
   set_log_level(parse_log_level(log_level_name));
-  return -1;
+  return false;
 }
 
 int refuse(const std::string& command, const std::vector<std::string>& problems) {

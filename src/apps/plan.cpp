@@ -65,9 +65,8 @@ int run_plan(const Arguments& arguments) {
   table.add("memory", &memory, "memory of each rank's device: 141G (10^9 bytes), 128GiB (2^30); default: this machine's");
   table.add("json", &json, "print a JSON object");
   add_engine_options(table, config);
-  if (const int code = parse_or_explain("plan", "memory and layout, without reading weights", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
+  if (parse_or_help("plan", "memory and layout, without reading weights", table, arguments, problems)) return kOk;
   if (!table.asked("load-format") && config.model.size() > 5 && config.model.rfind(".json") == config.model.size() - 5) config.load_format = "dummy";
   int64_t memory_bytes = 0;
   try {

@@ -30,8 +30,8 @@ int run_render(const Arguments& arguments) {
   table.add("eos", &eos, "what the template sees as eos_token");
   table.add("now", &now_text, "the time that strftime_now shows, such as 2026-01-15T10:30:00; default: now");
   table.add("request", &request_file, "JSON file: messages, tools, chat_template_kwargs, ...");
-  if (const int code = parse_or_explain("render", "print the prompt that a chat template makes", table, arguments); code >= 0) return code;
   std::vector<std::string> problems;
+  if (parse_or_help("render", "print the prompt that a chat template makes", table, arguments, problems)) return kOk;
   if (model.empty() == template_file.empty()) problems.push_back("give either --model DIR or --chat-template FILE");
   if (request_file.empty()) problems.push_back("--request FILE.json is missing");
   if (!problems.empty()) return refuse("render", problems);

@@ -89,8 +89,8 @@ int run_serve(const Arguments& arguments) {
   OptionTable table("server");
   add_server_options(table, o);
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("serve", "answer over an OpenAI-compatible API", table, arguments); code >= 0) return code;
   std::vector<std::string> problems;
+  if (parse_or_help("serve", "answer over an OpenAI-compatible API", table, arguments, problems)) return kOk;
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("serve", problems);
 

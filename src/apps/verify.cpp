@@ -50,6 +50,14 @@ void print_table(const std::vector<ModeReport>& reports) {
   }
 }
 
+Json to_json(int rank, const RankCounters& c) {
+  Json collectives = Json::object();
+  for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
+  return {{"rank", rank}, {"bytes_read", c.bytes_read}, {"weights_bytes", c.weights_bytes}, {"cache_bytes", c.cache_bytes},
+          {"workspace_bytes", c.workspace_bytes}, {"kv_rows_written", c.kv_rows_written}, {"kv_rows_read", c.kv_rows_read},
+          {"collectives", std::move(collectives)}};
+}
+
 Json to_json(const std::vector<ModeReport>& reports, bool passed, const RankSetup& setup) {
   Json out = {{"passed", passed}, {"layout", layout_text(setup)}, {"modes", Json::array()}};
   for (const ModeReport& r : reports) {
@@ -59,6 +67,8 @@ Json to_json(const std::vector<ModeReport>& reports, bool passed, const RankSetu
                                  {"positions", p.n_positions}, {"positions_within", p.n_within},
                                  {"median_relative_rms", p.median_relative_rms}, {"flipped_rows", p.n_flipped}});
     }
+    mode["ranks"] = Json::array();
+    for (size_t i = 0; i < r.ranks.size(); ++i) mode["ranks"].push_back(to_json(r.first_rank + static_cast<int>(i), r.ranks[i]));
     out["modes"].push_back(std::move(mode));
   }
   return out;
@@ -74,9 +84,8 @@ int run_verify(const Arguments& arguments) {
   table.add("dump", &o.dump, "write logits_MODE_I and greedy_MODE_I to this safetensors file");
   table.add("json", &o.json, "print a JSON object");
   add_engine_options(table, o.engine);
-  if (const int code = parse_or_explain("verify", "compare the engine's logits with a reference", table, arguments); code >= 0) return code;
-
   std::vector<std::string> problems;
+  if (parse_or_help("verify", "compare the engine's logits with a reference", table, arguments, problems)) return kOk;
   const std::vector<VerifyMode> modes = parse_modes(o.modes, problems);
   const RankSetup setup = resolve(o.engine, problems);
   const std::string reference = o.reference.empty() ? o.engine.model + "/reference.safetensors" : o.reference;

@@ -309,6 +309,8 @@ std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
   }
   check_active(mode, engine->stats(), report);
   count_ranks(*engine, report);
+  report.first_rank = engine->world().first_local();
+  report.ranks = engine->executor().counters();
   print_counters(*engine);
   return report;
 }

@@ -37,6 +37,8 @@ struct ModeReport {
   std::vector<PromptReport> prompts;
   std::vector<std::string> failures;
   std::map<std::string, int64_t> counters;  // what was active: steps, cached_tokens, preemptions, ...
+  int first_rank = 0;
+  std::vector<RankCounters> ranks;  // of this process, from first_rank on
 };
 
 // What a prompt must give. Rows are indexed by position; positions that are not compared are empty.

@@ -9,14 +9,25 @@
 #include "comm/mpi_link.h"
 
 namespace braid {
+namespace {
+
+std::string divisors(int n) {  // "1, 2, 4"
+  std::string text;
+  for (int i = 1; i <= n; ++i) {
+    if (n % i == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", i);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::unique_ptr<World> make_mpi_world(const WorldOptions& options) {
   Mailbox& mailbox = Mailbox::instance();
   const int n = mailbox.n_processes();
   if (options.size % n != 0) {
     const int below = options.size / n * n;
-    throw Error("a world of {} ranks over {} processes: the size must be a multiple of the processes, such as {}",
-                options.size, n, below > 0 ? fmt::format("{} or {}", below, below + n) : fmt::format("{}", n));
+    throw Error("a world of {} ranks over {} processes: the size must be a multiple of the processes, such as {}; or start {} processes",
+                options.size, n, below > 0 ? fmt::format("{} or {}", below, below + n) : fmt::format("{}", n), divisors(options.size));
   }
   auto run = std::make_shared<MpiRun>(mailbox, mailbox.next_world());
   exchange_hellos(*run, options);

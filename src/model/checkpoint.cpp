@@ -42,6 +42,8 @@ const SkipRule* covering(std::span<const SkipRule> rules, const std::string& nam
 
 }  // namespace
 
+bool is_skipped(const std::string& name, std::span<const SkipRule> rules) { return covering(rules, name) != nullptr; }
+
 std::vector<SkippedTensor> finish_loading(const WeightSource& source, std::span<const CheckpointReader* const> readers,
                                           std::span<const SkipRule> rules) {
   constexpr size_t kListed = 10;

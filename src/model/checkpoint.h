@@ -96,6 +96,8 @@ struct SkippedTensor {
   std::string name, reason;
 };
 
+bool is_skipped(const std::string& name, std::span<const SkipRule> rules);
+
 // To be called when all ranks of this process have loaded; between them they must have read every tensor. Throws Error
 // listing the tensors that nobody read and no rule covers; returns those that a rule does.
 std::vector<SkippedTensor> finish_loading(const WeightSource& source, std::span<const CheckpointReader* const> readers,

@@ -218,7 +218,7 @@ TEST(Checkpoint, ErrorsNameFileAndTensor) {
   EXPECT_THAT(
       complaint("model.layers.0.self_attn.q_prj.weight", {2, 2}),
       AllOf(
-          HasSubstr(folder.path() + " has no tensor 'model.layers.0.self_attn.q_prj.weight'"),
+          HasSubstr(folder.file("model.safetensors") + " has no tensor 'model.layers.0.self_attn.q_prj.weight'"),
           HasSubstr("nearest are 'model.layers.0.self_attn.q_proj.weight', 'model.layers.0.self_attn.k_proj.weight'")));
   EXPECT_THAT(complaint("model.layers.0.self_attn.q_proj.weight", {2, 3}),
               AllOf(in_file, HasSubstr("has shape [2, 2], the model needs [2, 3]")));

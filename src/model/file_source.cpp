@@ -87,11 +87,11 @@ class FileSource : public WeightSource {
     const fs::path single = fs::path(path) / "model.safetensors",
                    index = fs::path(path) / "model.safetensors.index.json";
     if (!fs::is_directory(path)) {
-      add_file(path);
+      add_file(listing_ = path);
     } else if (fs::exists(single)) {
-      add_file(single.string());
+      add_file(listing_ = single.string());
     } else if (fs::exists(index)) {
-      add_shards(index.string());
+      add_shards(listing_ = index.string());
     } else {
       throw Error("{} holds neither model.safetensors nor model.safetensors.index.json", path);
     }
@@ -164,7 +164,7 @@ class FileSource : public WeightSource {
     std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(n), near.end());
     std::vector<std::string> listed;
     for (size_t i = 0; i < n; ++i) listed.push_back("'" + near[i].second + "'");
-    throw Error("{} has no tensor '{}'; nearest are {}", path_, name, fmt::join(listed, ", "));
+    throw Error("{} has no tensor '{}'; nearest are {}", listing_, name, fmt::join(listed, ", "));
   }
 
   static DType readable(const Entry& e) {
@@ -244,20 +244,11 @@ class FileSource : public WeightSource {
         i = stop;
       }
     });
-    return walk.n_elements() + scale_entries(walk.slice()) * size_of(scale_type);
-  }
-
-  // Blocks that a slice touches.
-  int64_t scale_entries(const Slice& slice) const {
-    const auto blocks = [](Range r, int64_t block) {
-      return r.size() == 0 ? 0 : (r.end - 1) / block - r.begin / block + 1;
-    };
-    int64_t n = blocks(slice.back(), block_columns_) * blocks(slice[slice.size() - 2], block_rows_);
-    for (size_t d = 0; d + 2 < slice.size(); ++d) n *= slice[d].size();
-    return n;
+    return walk.n_elements() + scales_of(walk.slice(), block_rows_, block_columns_) * size_of(scale_type);
   }
 
   std::string path_;
+  std::string listing_;  // the file that says which tensors there are
   int64_t block_rows_, block_columns_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Entry> entries_;

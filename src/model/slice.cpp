@@ -38,4 +38,11 @@ int64_t SliceWalk::n_elements() const {
   return n;
 }
 
+int64_t scales_of(const Slice& slice, int64_t block_rows, int64_t block_columns) {
+  const auto blocks = [](Range r, int64_t block) { return r.size() == 0 ? 0 : (r.end - 1) / block - r.begin / block + 1; };
+  int64_t n = blocks(slice.back(), block_columns) * blocks(slice[slice.size() - 2], block_rows);
+  for (size_t d = 0; d + 2 < slice.size(); ++d) n *= slice[d].size();
+  return n;
+}
+
 }  // namespace braid

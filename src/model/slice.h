@@ -40,4 +40,7 @@ class SliceWalk {
   Slice slice_;
 };
 
+// Scale factors of an fp8 tensor that a slice of it needs: those of the blocks that it touches.
+int64_t scales_of(const Slice& slice, int64_t block_rows, int64_t block_columns);
+
 }  // namespace braid

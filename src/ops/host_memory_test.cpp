@@ -79,14 +79,17 @@ TEST(HostMemory, TemporariesGiveTheirScratchBack) {
   const Tensor kept = m.alloc(MemoryKind::kScratch, DType::kU8, {1000});
   void* inside = nullptr;
   {
-    const HostMemory::Temporary t(m);
+    const ScratchMark outer = m.mark();
     inside = m.alloc(MemoryKind::kScratch, DType::kU8, {5000}).data;
-    const HostMemory::Temporary nested(m);
+    const ScratchMark inner = m.mark();
     m.alloc(MemoryKind::kScratch, DType::kU8, {10 << 20});  // chains a block
+    m.release(inner);
+    m.release(outer);
   }
   {
-    const HostMemory::Temporary t(m);
+    const ScratchMark mark = m.mark();
     m.alloc(MemoryKind::kScratch, DType::kU8, {20});
+    m.release(mark);
   }
   EXPECT_EQ(m.bytes(MemoryKind::kScratch), 1000 + 5000 + (10 << 20));
   const Tensor after = m.alloc(MemoryKind::kScratch, DType::kU8, {1000});

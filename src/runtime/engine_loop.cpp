@@ -105,8 +105,8 @@ void EngineLoop::apply(CacheReset&& r) { r.done.set_value(scheduler_.reset_prefi
 
 void EngineLoop::loop() {
   while (take_commands()) {
+    publish_stats();  // what waits is seen at once, not a step later
     if (!scheduler_.idle()) step();
-    publish_stats();
   }
   end_all(FinishReason::kAborted, "the engine is stopping");
   std::lock_guard lock(mutex_);
@@ -132,7 +132,9 @@ void EngineLoop::step() {
     last_step_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     multi_sequence_steps_ += plan.sequences.size() > 1;
   }
-  deliver(scheduler_.commit(plan, std::move(result)));
+  std::vector<Delta>& deltas = scheduler_.commit(plan, std::move(result));
+  publish_stats();  // first: whoever hears that a request has ended finds it counted
+  deliver(deltas);
 }
 
 SamplingRow EngineLoop::sampling_row(const SequenceView& v, const PlannedSequence& s) const {

@@ -39,9 +39,10 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 }  // namespace
 
 Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::move(setup)), world_(std::move(world)) {
-  source_ = setup_.config.load_format == "dummy"
-                ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
-                : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
+  auto files = setup_.config.load_format == "dummy"
+                   ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
+                   : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
+  source_ = std::make_unique<LoadingProgress>(std::move(files), skipped_tensors(setup_.model), world_->n_local());
   runners_.resize(static_cast<size_t>(world_->n_local()));
   errors_.resize(runners_.size());
   for (int i = 1; i < world_->n_local(); ++i) threads_.emplace_back([this, i] { rank_loop(i); });
@@ -76,8 +77,10 @@ Executor::~Executor() {
 
 void Executor::start_ranks() {
   on_all_ranks([this](int local) {
-    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, world_->first_local() + local, *world_, *source_, make_backend(setup_));
+    const int rank = world_->first_local() + local;
+    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, make_backend(setup_));
   });
+  source_->done();
   check_coverage();
   size_cache();
 }

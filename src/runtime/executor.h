@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/sampling.h"
+#include "runtime/loading_progress.h"
 #include "runtime/runner.h"
 
 namespace braid {
@@ -49,7 +50,7 @@ class Executor {
 
   RankSetup setup_;
   std::unique_ptr<World> world_;
-  std::unique_ptr<WeightSource> source_;
+  std::unique_ptr<LoadingProgress> source_;
   std::vector<std::unique_ptr<Runner>> runners_;
   int64_t n_blocks_ = 0;
   const StepPlan* plan_ = nullptr;  // being run

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/slice.h"
 #include "runtime/memory_budget.h"
 #include "runtime/runner.h"
 
@@ -111,7 +112,8 @@ class PaperWorld final : public World {
 // Knows what the files hold (their headers, or the configuration's type for everything) and reads nothing.
 class HeaderSource final : public WeightSource {
  public:
-  HeaderSource(std::unique_ptr<WeightSource> files, DType dtype) : files_(std::move(files)), dtype_(dtype) {}
+  HeaderSource(std::unique_ptr<WeightSource> files, const ModelConfig& model)
+      : files_(std::move(files)), dtype_(model.dtype), block_rows_(model.fp8_block_rows), block_columns_(model.fp8_block_columns) {}
   bool has(const std::string& name) const override { return !files_ || files_->has(name); }
   TensorInfo info(const std::string& name) const override {
     if (files_) return files_->info(name);
@@ -119,14 +121,19 @@ class HeaderSource final : public WeightSource {
     all.dtype = dtype_;
     return all;
   }
-  int64_t read(const std::string& name, const Shape&, const Part& part) const override {
-    return part.out.n_elements() * size_of(info(name).dtype);
+  int64_t read(const std::string& name, const Shape& shape, const Part& part) const override {
+    const DType dtype = info(name).dtype;
+    const int64_t bytes = part.out.n_elements() * size_of(dtype);
+    if (dtype != DType::kF8E4M3) return bytes;
+    const SliceWalk walk(name, shape, part);
+    return bytes + scales_of(walk.slice(), block_rows_, block_columns_) * size_of(info(name + "_scale_inv").dtype);
   }
   std::vector<StoredName> names() const override { return {}; }
 
  private:
   std::unique_ptr<WeightSource> files_;
   DType dtype_;
+  int64_t block_rows_, block_columns_;
 };
 
 std::unique_ptr<WeightSource> headers_of(const RankSetup& s) {
@@ -137,7 +144,7 @@ std::unique_ptr<WeightSource> headers_of(const RankSetup& s) {
   if (has_files && s.config.load_format != "dummy") {
     files = open_checkpoint(s.config.model, s.model.fp8_block_rows, s.model.fp8_block_columns);
   }
-  return std::make_unique<HeaderSource>(std::move(files), s.model.dtype);
+  return std::make_unique<HeaderSource>(std::move(files), s.model);
 }
 
 StepPlan one_sequence(int64_t n_tokens, int64_t block_size) {

@@ -79,8 +79,13 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
     problems.push_back("--model is missing: a Hugging Face folder, or a config.json with --load-format dummy");
     return s;
   }
-  s.model = load_model_config(c.model, c.hf_overrides);
-  check_supported(s.model);
+  try {
+    s.model = load_model_config(c.model, c.hf_overrides);
+    check_supported(s.model);
+  } catch (const Error& e) {  // without the model's dimensions nothing else can be judged
+    problems.push_back(e.what());
+    return s;
+  }
   if (c.load_format != "dummy" && !is_folder(c.model)) {
     problems.push_back(fmt::format("--model {} is a file without weights; give a folder, or add --load-format dummy", c.model));
   }

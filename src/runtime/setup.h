@@ -23,7 +23,7 @@ struct RankSetup {
   int64_t virtual_block() const { return int64_t{config.block_size} * config.layout.dcp; }  // tokens of a block id
 };
 
-// Throws Error only when the model's own files cannot be read; everything else is appended to `problems`.
+// Everything that is wrong is appended to `problems`; where there are any, the result is not fit for a run.
 RankSetup resolve(const EngineConfig&, std::vector<std::string>& problems);
 
 ModelDims dims_of(const ModelConfig&);

@@ -51,8 +51,8 @@ void BlockCache::publish(std::span<const int32_t> computed, const std::vector<Bl
                          PublishedChain& published) {
   const int64_t full = static_cast<int64_t>(computed.size()) / block_tokens_;
   if (!prefix_caching_ || published.n >= full) return;
-  // The chain may hang on another sequence's block of the same content, evicted since: enter our own from the start.
-  if (!index_.alive(published.node)) published = {};
+  // The chain may hang on another sequence's blocks of the same content, evicted since: enter our own from the start.
+  if (!index_.reachable(published.node)) published = {};
   const auto n = static_cast<size_t>(block_tokens_);
   for (; published.n < full; ++published.n) {
     const auto i = static_cast<size_t>(published.n);

@@ -77,10 +77,21 @@ bool PrefixIndex::publish(Node& chain, std::span<const int32_t> tokens, BlockId 
   while (slots_[i].block >= 0) i = (i + 1) & slot_mask_;
   const auto b = static_cast<int32_t>(block.value);
   slots_[i] = {key, b};
-  entries_[b] = {key, ++last_serial_, chain.serial};
+  entries_[b] = {key, ++last_serial_, chain.serial, static_cast<int32_t>(chain.block.value)};
   std::copy(tokens.begin(), tokens.end(), tokens_.get() + static_cast<size_t>(b) * block_tokens_);
   chain = {key, last_serial_, block};
   ++size_;
+  return true;
+}
+
+bool PrefixIndex::reachable(const Node& node) const {
+  uint64_t serial = node.serial;
+  for (auto block = static_cast<size_t>(node.block.value); serial != 0;) {
+    const Entry& e = entries_[block];
+    if (e.serial != serial) return false;
+    serial = e.parent;
+    block = static_cast<size_t>(e.parent_block);
+  }
   return true;
 }
 

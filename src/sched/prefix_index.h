@@ -37,6 +37,8 @@ class PrefixIndex {
   bool publish(Node& chain, std::span<const int32_t> tokens, BlockId block);
 
   bool alive(const Node& node) const { return node.serial == 0 || entry(node.block).serial == node.serial; }
+  // Whether the chain up to `node` can still be found: an entry far above it may have gone with its block.
+  bool reachable(const Node& node) const;
   bool contains(BlockId block) const { return entry(block).serial != 0; }
   void remove(BlockId block);  // no-op when it has no entry; entries below it can not be found any more
   void clear();
@@ -47,6 +49,7 @@ class PrefixIndex {
     uint64_t key = 0;
     uint64_t serial = 0;  // 0: the block has no entry
     uint64_t parent = 0;  // serial of the entry before it
+    int32_t parent_block = -1;
   };
   struct Slot {
     uint64_t key = 0;

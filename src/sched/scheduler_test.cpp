@@ -209,6 +209,40 @@ TEST(SchedulerPlan, NobodyOvertakesARequestWhoseTurnItIsButThatLacksBlocks) {
   EXPECT_THAT(rows(sim.step()), ElementsAre("2:60", "3:10"));
 }
 
+TEST(SchedulerPlan, NobodyOvertakesAShortRequestThatLacksBlocksBesideALongOne) {
+  Simulation sim(config(256, 61));
+  sim.add(1, prompt(900, 1), up_to(1));  // 57 blocks
+  sim.step();
+  sim.add(2, prompt(100, 2), up_to(1));  // 7
+  sim.add(3, prompt(10, 3), up_to(1));   // 1
+  EXPECT_THAT(rows(sim.step()), ElementsAre("1:256"));
+  sim.run();
+  EXPECT_LE(sim.outcomes[2].first_token_step, sim.outcomes[3].first_token_step);
+}
+
+TEST(SchedulerPlan, AnAdmissionBesideOthersLeavesAFewBlocksFree) {
+  SchedulerConfig c = config(256, 200);  // 2 stay free
+  c.max_model_len = 4000;
+  Simulation sim(c);
+  sim.add(1, prompt(160, 1), up_to(3));  // 11 blocks with its second token
+  sim.step();
+  sim.add(2, prompt(3000, 2), up_to(1));  // 188 of the 189 left
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(rows(sim.step()), ElementsAre("1:1"));
+  EXPECT_THAT(rows(sim.step()), ElementsAre("2:256")) << "alone it may have them all";
+}
+
+TEST(SchedulerPlan, ARequestThatLacksBlocksStartsOnceEnoughOfItsPrefixIsHeldByAnother) {
+  SchedulerConfig c = config(256, 30);
+  c.long_prefill_token_threshold = 64;
+  Simulation sim(c);
+  sim.add(1, prompt(320), up_to(1));  // 20 blocks each: the second needs 10 of the first's
+  sim.add(2, prompt(320), up_to(1));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(rows(sim.step()), ElementsAre("1:64"));
+  const StepPlan plan = sim.step();
+  EXPECT_THAT(rows(plan), ElementsAre("1:64", "2:64"));
+  EXPECT_EQ(plan.sequences[1].start, TokenPos(192));
+}
+
 TEST(SchedulerPlan, EqualLongPromptsAreComputedOnce) {
   Simulation sim(config(256, 300));
   for (int64_t id = 1; id <= 3; ++id) sim.add(id, prompt(800), up_to(1));

@@ -19,7 +19,8 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiec
 // Whether a blank stands behind something else than a blank: a token across the start of a word.
 bool crosses_word_start(std::string_view token) {
   for (size_t at = token.find(kSpaceMark); at != std::string_view::npos; at = token.find(kSpaceMark, at + 1)) {
-    const bool behind_mark = at >= kSpaceMark.size() && token.substr(at - kSpaceMark.size(), kSpaceMark.size()) == kSpaceMark;
+    const bool behind_mark =
+        at >= kSpaceMark.size() && token.substr(at - kSpaceMark.size(), kSpaceMark.size()) == kSpaceMark;
     if (at > 0 && !behind_mark) return true;
   }
   return false;
@@ -71,7 +72,8 @@ void Bpe::add_merges(const Merges& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const uint64_t pair = pair_of(required(left), required(right));
-    if (right.size() < prefix_.size()) throw Error("model: the merge of \"{}\" and \"{}\" lacks the prefix", left, right);
+    if (right.size() < prefix_.size())
+      throw Error("model: the merge of \"{}\" and \"{}\" lacks the prefix", left, right);
     joined = left;
     joined += right.substr(prefix_.size());
     const int32_t id = required(joined);
@@ -107,8 +109,8 @@ std::vector<int32_t> Bpe::symbols_of(std::string_view word) const {
     const auto first = static_cast<unsigned char>(word[pos]);
     const size_t begin = pos;
     pos += raw_bytes_ ? 1 : utf8_length(word[pos]);
-    const bool plain = (raw_bytes_ || first < 0x80) && (prefix_.empty() || begin == 0) &&
-                       (suffix_.empty() || pos < word.size());
+    const bool plain =
+        (raw_bytes_ || first < 0x80) && (prefix_.empty() || begin == 0) && (suffix_.empty() || pos < word.size());
     int32_t id = plain ? first_ids_[first] : -1;
     if (id < 0) {
       symbol = begin > 0 ? prefix_ : "";

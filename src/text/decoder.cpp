@@ -21,8 +21,7 @@ void DecodeStream::run(size_t stage, const Fragment& token, std::string& out) {
 void DecodeStream::push(std::string_view token, std::string& out) { run(0, {token}, out); }
 
 void DecodeStream::flush(std::string& out) {
-  for (size_t i = 0; i < stages_.size(); ++i)
-    stages_[i]->flush([&](const Fragment& f) { run(i + 1, f, out); });
+  for (size_t i = 0; i < stages_.size(); ++i) stages_[i]->flush([&](const Fragment& f) { run(i + 1, f, out); });
 }
 
 Decoder::Decoder(const Json& config) {
@@ -64,7 +63,8 @@ void Decoder::add(const Json& config, int depth) {
   } else if (type == "Fuse") {
     add_stage(make_fuse_stage(), true, true);
   } else if (type == "Metaspace") {
-    const bool keeps_first = c.string_or("prepend_scheme", "always") == "never" || !c.boolean_or("add_prefix_space", true);
+    const bool keeps_first =
+        c.string_or("prepend_scheme", "always") == "never" || !c.boolean_or("add_prefix_space", true);
     add_stage(make_metaspace_stage(c.character("replacement"), keeps_first), true, false);
   } else if (type == "Replace") {
     const std::string content = c.string("content");
@@ -83,7 +83,8 @@ void Decoder::add(const Json& config, int depth) {
   } else if (type == "BPEDecoder") {
     add_stage(make_suffix_stage(c.string("suffix")), false, false);
   } else if (type == "CTC") {
-    add_stage(make_ctc_stage(c.string("pad_token"), c.string("word_delimiter_token"), c.boolean("cleanup")), false, false);
+    add_stage(make_ctc_stage(c.string("pad_token"), c.string("word_delimiter_token"), c.boolean("cleanup")), false,
+              false);
   } else {
     throw c.unknown_type();
   }

@@ -45,7 +45,7 @@ class Decoder {
  public:
   explicit Decoder(const Json& config);  // null: tokens joined by blanks. Throws Error.
   DecodeStream stream() const;
-  bool spells_bytes() const { return spells_bytes_; }  // tokens are in the byte alphabet
+  bool spells_bytes() const { return spells_bytes_; }        // tokens are in the byte alphabet
   bool has_byte_tokens() const { return has_byte_tokens_; }  // "<0x41>" is one byte
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "text/byte_alphabet.h"
+#include "text/growth_limit.h"
 #include "text/utf8.h"
 
 namespace braid {
@@ -18,29 +19,32 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     for (size_t pos = 0; pos < text.size();) {
       const size_t length = utf8_length(text[pos]);
       out.append(text, pos, length).append(to);
+      check_growth(out.size());
       pos += length;
     }
     return out;
   }
   size_t done = 0;
-  for (size_t at; (at = text.find(from, done)) != std::string_view::npos; done = at + from.size())
+  for (size_t at; (at = text.find(from, done)) != std::string_view::npos; done = at + from.size()) {
     out.append(text, done, at - done).append(to);
+    check_growth(out.size());
+  }
   return out.append(text, done);
 }
 
 // What BERT's detokenizer does to English punctuation.
 std::string clean_up(std::string text) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {{{" .", "."},
-                                                                                           {" ?", "?"},
-                                                                                           {" !", "!"},
-                                                                                           {" ,", ","},
-                                                                                           {" ' ", "'"},
-                                                                                           {" n't", "n't"},
-                                                                                           {" 'm", "'m"},
-                                                                                           {" do not", " don't"},
-                                                                                           {" 's", "'s"},
-                                                                                           {" 've", "'ve"},
-                                                                                           {" 're", "'re"}}};
+                                                                                            {" ?", "?"},
+                                                                                            {" !", "!"},
+                                                                                            {" ,", ","},
+                                                                                            {" ' ", "'"},
+                                                                                            {" n't", "n't"},
+                                                                                            {" 'm", "'m"},
+                                                                                            {" do not", " don't"},
+                                                                                            {" 's", "'s"},
+                                                                                            {" 've", "'ve"},
+                                                                                            {" 're", "'re"}}};
   for (const auto& [from, to] : kRules) text = replace_all(text, from, to);
   return text;
 }
@@ -122,7 +126,7 @@ class ByteLevelDecoder final : public Stage<ByteLevelDecoder> {
 class ByteFallback final : public Stage<ByteFallback> {
  public:
   void push(const Fragment& token, FragmentSink out) override {
-    if (const auto byte = parse(token.text)) {
+    if (const auto byte = parse_byte_token(token.text)) {
       run_ += static_cast<char>(*byte);
       return;
     }
@@ -137,18 +141,6 @@ class ByteFallback final : public Stage<ByteFallback> {
   }
 
  private:
-  static std::optional<unsigned char> parse(std::string_view token) {
-    if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return std::nullopt;
-    unsigned value = 0;
-    for (size_t i = 3; i < 5; ++i) {
-      constexpr std::string_view kDigits = "0123456789abcdef0123456789ABCDEF";
-      if (i == 3 && token[i] == '+') continue;  // Rust's parser of numbers takes a plus sign in front
-      const size_t at = kDigits.find(token[i]);
-      if (at == std::string_view::npos) return std::nullopt;
-      value = value * 16 + static_cast<unsigned>(at % 16);
-    }
-    return static_cast<unsigned char>(value);
-  }
   std::string run_;
 };
 
@@ -191,6 +183,7 @@ class ReplacePattern final : public Stage<ReplacePattern> {
     RegexMatches matches(pattern_, token.text);
     while (const auto m = token.text.empty() ? std::nullopt : matches.next()) {
       text.append(token.text, done, m->first - done).append(content_);
+      check_growth(text.size());
       done = m->second;
     }
     text.append(token.text, done);
@@ -286,6 +279,19 @@ class Ctc final : public Stage<Ctc> {
 };
 
 }  // namespace
+
+std::optional<unsigned char> parse_byte_token(std::string_view token) {
+  if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return std::nullopt;
+  unsigned value = 0;
+  for (size_t i = 3; i < 5; ++i) {
+    constexpr std::string_view kDigits = "0123456789abcdef0123456789ABCDEF";
+    if (i == 3 && token[i] == '+') continue;  // Rust's parser of numbers takes a plus sign in front
+    const size_t at = kDigits.find(token[i]);
+    if (at == std::string_view::npos) return std::nullopt;
+    value = value * 16 + static_cast<unsigned>(at % 16);
+  }
+  return static_cast<unsigned char>(value);
+}
 
 bool is_one_character(std::string_view text) { return !text.empty() && utf8_length(text[0]) == text.size(); }
 

@@ -1,7 +1,9 @@
 // The single decoders; see decoder.h for how they are put together.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "text/decoder.h"
 #include "text/regex.h"
@@ -20,6 +22,8 @@ std::unique_ptr<DecodeStage> make_strip_stage(char32_t content, size_t start, si
 std::unique_ptr<DecodeStage> make_wordpiece_stage(std::string prefix, bool cleanup);
 std::unique_ptr<DecodeStage> make_suffix_stage(std::string suffix);
 std::unique_ptr<DecodeStage> make_ctc_stage(std::string pad, std::string delimiter, bool cleanup);
+
+std::optional<unsigned char> parse_byte_token(std::string_view token);  // of "<0x41>" the byte
 
 bool is_one_character(std::string_view text);
 

@@ -42,6 +42,11 @@ TEST(Decoder, ByteFallbackHoldsARun) {
   EXPECT_EQ(steps(config, {"<0xC3>", "a", "<0xzz>"}), (Strings{"", "\uFFFDa", "<0xzz>", ""}));
 }
 
+TEST(Decoder, StepsThatMultiplyTextHaveAnEnd) {
+  const Json tenfold = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
+  EXPECT_THROW(steps(sequence(std::vector<Json>(12, tenfold)), {"a"}), Error);
+}
+
 TEST(Decoder, LlamaStripsOneBlankOfAll) {
   const Json config = sequence({{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
                                 {{"type", "ByteFallback"}},
@@ -51,18 +56,21 @@ TEST(Decoder, LlamaStripsOneBlankOfAll) {
 }
 
 TEST(Decoder, PatternsAfterFuseSeeAllOfIt) {
-  const Json config = sequence({{{"type", "Fuse"}}, {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "x"}}});
+  const Json config =
+      sequence({{{"type", "Fuse"}}, {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "x"}}});
   EXPECT_EQ(steps(config, {"a", "b"}), (Strings{"", "", "x"}));
 }
 
 TEST(Decoder, Others) {
   EXPECT_EQ(steps({{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}}, {"▁a", "▁b▁"}),
             (Strings{"a", " b ", ""}));
-  EXPECT_EQ(steps({{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "never"}}, {"▁a"}), (Strings{" a", ""}));
+  EXPECT_EQ(steps({{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "never"}}, {"▁a"}),
+            (Strings{" a", ""}));
   EXPECT_EQ(steps({{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}, {"do", "##g", ".", "do", "not"}),
             (Strings{"do", "g", ".", " do", " not", ""}));
   EXPECT_EQ(steps({{"type", "BPEDecoder"}, {"suffix", "</w>"}}, {"a</w>", "b</w>"}), (Strings{"", "a ", "b"}));
-  EXPECT_EQ(steps({{"type", "Strip"}, {"content", "_"}, {"start", 1}, {"stop", 1}}, {"__a__", "_"}), (Strings{"_a_", "", ""}));
+  EXPECT_EQ(steps({{"type", "Strip"}, {"content", "_"}, {"start", 1}, {"stop", 1}}, {"__a__", "_"}),
+            (Strings{"_a_", "", ""}));
   EXPECT_EQ(steps({{"type", "CTC"}, {"pad_token", "<p>"}, {"word_delimiter_token", "|"}, {"cleanup", true}},
                   {"a", "a", "<p>", "a", "|"}),
             (Strings{"a", "", "", "a", " ", ""}));
@@ -97,10 +105,10 @@ TEST(TokenizerFile, SetsVocabularyAndMergesApart) {
   const TokenizerFile scored = parse_tokenizer_file(R"({"model": {"vocab": [["a", -1.5], ["b", 0]]}})");
   EXPECT_TRUE(scored.vocab_has_scores);
   EXPECT_EQ(scored.vocab[0].score, -1.5);
-  for (const char* bad : {R"({"model": {"vocab": [["a"]]}})", R"({"model": {"vocab": [["a", 1, 2]]}})",
-                          R"({"model": {"vocab": ["a"]}})", R"({"model": {"vocab": {"a": null}}})",
-                          R"({"model": {"merges": [["a", "b", "c"]]}})", R"({"model": {"merges": [[["a"]]]}})",
-                          R"({"model": {"merges": {"a": 1}, "vocab": [{}]}})"})
+  for (const char* bad :
+       {R"({"model": {"vocab": [["a"]]}})", R"({"model": {"vocab": [["a", 1, 2]]}})", R"({"model": {"vocab": ["a"]}})",
+        R"({"model": {"vocab": {"a": null}}})", R"({"model": {"merges": [["a", "b", "c"]]}})",
+        R"({"model": {"merges": [[["a"]]]}})", R"({"model": {"merges": {"a": 1}, "vocab": [{}]}})"})
     EXPECT_THROW(parse_tokenizer_file(bad), Error) << bad;
 }
 

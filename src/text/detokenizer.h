@@ -16,7 +16,7 @@ namespace braid {
 
 struct DetokenizerOptions {
   bool skip_special_tokens = true;
-  bool include_stop = false;       // whether the text ends with the stop string or before it
+  bool include_stop = false;  // whether the text ends with the stop string or before it
   std::vector<std::string> stop = {};
 };
 

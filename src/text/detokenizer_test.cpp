@@ -14,9 +14,8 @@ namespace {
 rc::Gen<std::vector<int32_t>> ids_for(const GoldenTokenizer& g) {
   const int n = g.tokenizer->vocab_size() + 5;
   const auto random = rc::gen::container<std::vector<int32_t>>(rc::gen::inRange(0, n));
-  const auto golden = rc::gen::map(rc::gen::inRange<size_t>(0, g.cases["encode"].size()), [&g](size_t i) {
-    return g.cases["encode"][i]["ids"].get<std::vector<int32_t>>();
-  });
+  const auto golden = rc::gen::map(rc::gen::inRange<size_t>(0, g.cases["encode"].size()),
+                                   [&g](size_t i) { return g.cases["encode"][i]["ids"].get<std::vector<int32_t>>(); });
   return rc::gen::map(rc::gen::pair(random, golden), [](std::pair<std::vector<int32_t>, std::vector<int32_t>> p) {
     p.second.insert(p.second.end(), p.first.begin(), p.first.end());
     return p.second;
@@ -61,8 +60,8 @@ RC_GTEST_PROP(Detokenizer, StopsWhereTheTextFirstHoldsAStopString, ()) {
   const auto ids = *ids_for(g);
   const bool include = *rc::gen::arbitrary<bool>();
   const std::string text = g.tokenizer->decode(ids, true);
-  std::vector<std::string> stops = *rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(
-      std::vector<std::string>{"e ", "the", "th", "\n", "", "aab", "aa", "ти", "。"}));
+  std::vector<std::string> stops = *rc::gen::container<std::vector<std::string>>(
+      rc::gen::elementOf(std::vector<std::string>{"e ", "the", "th", "\n", "", "aab", "aa", "ти", "。"}));
   if (text.size() > 4) {  // a piece of the text itself
     size_t begin = *rc::gen::inRange<size_t>(0, text.size() - 3);
     while (begin > 0 && (text[begin] & 0xC0) == 0x80) --begin;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "text/byte_alphabet.h"
 #include "text/config_reader.h"
+#include "text/growth_limit.h"
 #include "text/precompiled.h"
 #include "text/regex.h"
 #include "text/unicode.h"
@@ -26,6 +27,7 @@ void map_characters(NormalText& t, const Emit& emit) {
   for (size_t pos = 0; pos < t.text.size();) {
     const bool from_start = pos < t.start_bytes;
     emit(out, next_utf8(t.text, pos));
+    check_growth(out.size());
     if (from_start) start_bytes = out.size();
   }
   t.text = std::move(out);
@@ -120,6 +122,7 @@ class Replace final : public Normalizer {
     while (const auto m = t.text.empty() ? std::nullopt : matches.next()) {
       copy_to(m->first);
       out += content_;
+      check_growth(out.size());
       if (m->second == 0 || m->second - 1 < t.start_bytes) start_bytes = out.size();
       copied = m->second;
     }
@@ -227,7 +230,10 @@ class NormalizerSequence final : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<const Normalizer>> parts) : parts_(std::move(parts)) {}
   void normalize(NormalText& t) const override {
-    for (const auto& part : parts_) part->normalize(t);
+    for (const auto& part : parts_) {
+      part->normalize(t);
+      check_growth(t.text.size());
+    }
   }
 
  private:

@@ -59,9 +59,19 @@ TEST(Normalizer, Bert) {
 
 TEST(Normalizer, SequenceAndNull) {
   EXPECT_EQ(make_normalizer(Json()), nullptr);
-  EXPECT_EQ(normalized(R"({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, {"type": "Prepend", "prepend": "X"}]})",
-                       "A"),
-            "Xa");
+  EXPECT_EQ(
+      normalized(R"({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, {"type": "Prepend", "prepend": "X"}]})",
+                 "A"),
+      "Xa");
+}
+
+TEST(Normalizer, StepsThatMultiplyTextHaveAnEnd) {
+  Json steps = Json::array();
+  for (int i = 0; i < 12; ++i)
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}});
+  NormalText t{"a", true, 0};
+  const auto normalizer = make_normalizer({{"type", "Sequence"}, {"normalizers", steps}});
+  EXPECT_THROW(normalizer->normalize(t), Error);
 }
 
 TEST(Normalizer, RemembersWhatStemsFromTheFirstCharacter) {
@@ -76,7 +86,8 @@ TEST(Normalizer, BadConfigsAreErrors) {
   for (const char* config :
        {"[]", R"({"type": "Nope"})", R"({"type": 1})", R"({"type": "Strip", "strip_left": 1, "strip_right": true})",
         R"({"type": "Replace", "content": "x"})", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": "x"})",
-        R"({"type": "Precompiled", "precompiled_charsmap": "!!!"})", R"({"type": "Precompiled", "precompiled_charsmap": "AAAA"})"})
+        R"({"type": "Precompiled", "precompiled_charsmap": "!!!"})",
+        R"({"type": "Precompiled", "precompiled_charsmap": "AAAA"})"})
     EXPECT_THROW(make_normalizer(Json::parse(config)), Error) << config;
   std::string deep = "null";
   for (int i = 0; i < 40; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";

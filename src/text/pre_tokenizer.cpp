@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "text/byte_alphabet.h"
 #include "text/config_reader.h"
+#include "text/growth_limit.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -54,10 +55,14 @@ class Joiner {
  private:
   bool joins(bool is_match) const {
     switch (behavior_) {
-      case Behavior::kContiguous: return is_match == last_is_match_;
-      case Behavior::kMergedWithPrevious: return is_match && !last_is_match_;
-      case Behavior::kMergedWithNext: return last_is_match_ && !is_match;
-      default: return false;
+      case Behavior::kContiguous:
+        return is_match == last_is_match_;
+      case Behavior::kMergedWithPrevious:
+        return is_match && !last_is_match_;
+      case Behavior::kMergedWithNext:
+        return last_is_match_ && !is_match;
+      default:
+        return false;
     }
   }
 
@@ -131,7 +136,8 @@ class CharDelimiterSplit final : public PreTokenizer {
  public:
   explicit CharDelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
   void split(const Piece& piece, PieceSink sink) const override {
-    split_by_character(piece, [this](char32_t c) { return c == delimiter_; }, Behavior::kRemoved, sink);
+    split_by_character(
+        piece, [this](char32_t c) { return c == delimiter_; }, Behavior::kRemoved, sink);
   }
 
  private:
@@ -181,7 +187,8 @@ class ByteSpelling final : public PreTokenizer {
 class Metaspace final : public PreTokenizer {
  public:
   enum class Prepend { kNever, kFirst, kAlways };
-  Metaspace(char32_t replacement, Prepend prepend, bool split) : character_(replacement), prepend_(prepend), split_(split) {
+  Metaspace(char32_t replacement, Prepend prepend, bool split)
+      : character_(replacement), prepend_(prepend), split_(split) {
     append_utf8(replacement_, replacement);
   }
 
@@ -203,7 +210,8 @@ class Metaspace final : public PreTokenizer {
     }
     const Piece whole{text, piece.at_start, start_bytes};
     if (!split_) return sink(whole);
-    split_by_character(whole, [this](char32_t c) { return c == character_; }, Behavior::kMergedWithNext, sink);
+    split_by_character(
+        whole, [this](char32_t c) { return c == character_; }, Behavior::kMergedWithNext, sink);
   }
 
  private:
@@ -233,9 +241,12 @@ using Steps = std::vector<std::unique_ptr<const PreTokenizer>>;
 void add_metaspace(const ConfigReader& c, Steps& steps) {
   const std::string scheme = c.string_or("prepend_scheme", "always");
   auto prepend = Metaspace::Prepend::kAlways;
-  if (scheme == "never") prepend = Metaspace::Prepend::kNever;
-  else if (scheme == "first") prepend = Metaspace::Prepend::kFirst;
-  else if (scheme != "always") throw c.bad("has the unknown prepend_scheme \"" + scheme + "\"");
+  if (scheme == "never")
+    prepend = Metaspace::Prepend::kNever;
+  else if (scheme == "first")
+    prepend = Metaspace::Prepend::kFirst;
+  else if (scheme != "always")
+    throw c.bad("has the unknown prepend_scheme \"" + scheme + "\"");
   if (!c.boolean_or("add_prefix_space", true)) {
     if (prepend != Metaspace::Prepend::kNever) throw c.bad("says add_prefix_space false but prepend_scheme " + scheme);
   }
@@ -303,6 +314,7 @@ bool PreTokenizerChain::drop_last_byte_spelling() {
 
 void PreTokenizerChain::run(size_t step, const Piece& piece, PieceSink sink) const {
   if (step == steps_.size()) return sink(piece);
+  check_growth(piece.text.size());
   steps_[step]->split(piece, [&](const Piece& part) { run(step + 1, part, sink); });
 }
 

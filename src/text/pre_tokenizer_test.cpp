@@ -66,8 +66,10 @@ TEST(PreTokenizer, Words) {
 }
 
 TEST(PreTokenizer, SequencePassesEachPieceOn) {
-  const Json config = {{"type", "Sequence"},
-                       {"pretokenizers", {{{"type", "WhitespaceSplit"}}, split("Isolated"), {{"type", "Digits"}, {"individual_digits", true}}}}};
+  const Json config = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "WhitespaceSplit"}}, split("Isolated"), {{"type", "Digits"}, {"individual_digits", true}}}}};
   EXPECT_EQ(pieces(config, "a-1 23"), (Strings{"a", "-", "1", "2", "3"}));
   EXPECT_EQ(pieces(Json(), "a b"), Strings{"a b"});
 }

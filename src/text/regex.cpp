@@ -96,10 +96,12 @@ std::optional<std::pair<size_t, size_t>> Regex::find(std::string_view text, size
   // A pattern may look back over the whole text a few times (blanks without a newline at their end); one that
   // backtracks without end must come back.
   constexpr size_t kSteps = 1'000'000, kStepsPerByte = 16;
-  pcre2_set_match_limit(s.context, static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text.size(), 1u << 31)));
+  pcre2_set_match_limit(s.context,
+                        static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text.size(), 1u << 31)));
   // A group count above the one pair of offsets is no failure: the whole match is all that is asked for.
-  const int rc = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), from, 0, s.data, s.context)
-                            : pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, s.data, s.context);
+  const int rc = code_->jit
+                     ? pcre2_jit_match(code_->code, subject, text.size(), from, 0, s.data, s.context)
+                     : pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, s.data, s.context);
   if (rc == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (rc < 0) throw Error("regular expression \"{}\": {}", code_->shown_as, pcre_message(rc));
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(s.data);

@@ -23,20 +23,36 @@ constexpr std::string_view kNotSpace =
     "\\x00-\\x08\\x0e-\\x1f!-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
 constexpr std::string_view kWord =
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"
+    "1f189}";
 
 struct LongName {
   std::string_view name, category;
 };
-constexpr std::array kLongNames = {
-    LongName{"letter", "L"},         LongName{"uppercaseletter", "Lu"}, LongName{"lowercaseletter", "Ll"},
-    LongName{"titlecaseletter", "Lt"}, LongName{"modifierletter", "Lm"}, LongName{"otherletter", "Lo"},
-    LongName{"mark", "M"},           LongName{"nonspacingmark", "Mn"},  LongName{"spacingmark", "Mc"},
-    LongName{"enclosingmark", "Me"}, LongName{"number", "N"},           LongName{"decimalnumber", "Nd"},
-    LongName{"letternumber", "Nl"},  LongName{"othernumber", "No"},     LongName{"punctuation", "P"},
-    LongName{"symbol", "S"},         LongName{"mathsymbol", "Sm"},      LongName{"currencysymbol", "Sc"},
-    LongName{"separator", "Z"},      LongName{"spaceseparator", "Zs"},  LongName{"other", "C"},
-    LongName{"control", "Cc"},       LongName{"format", "Cf"},          LongName{"alnum", "Xan"}};
+constexpr std::array kLongNames = {LongName{"letter", "L"},
+                                   LongName{"uppercaseletter", "Lu"},
+                                   LongName{"lowercaseletter", "Ll"},
+                                   LongName{"titlecaseletter", "Lt"},
+                                   LongName{"modifierletter", "Lm"},
+                                   LongName{"otherletter", "Lo"},
+                                   LongName{"mark", "M"},
+                                   LongName{"nonspacingmark", "Mn"},
+                                   LongName{"spacingmark", "Mc"},
+                                   LongName{"enclosingmark", "Me"},
+                                   LongName{"number", "N"},
+                                   LongName{"decimalnumber", "Nd"},
+                                   LongName{"letternumber", "Nl"},
+                                   LongName{"othernumber", "No"},
+                                   LongName{"punctuation", "P"},
+                                   LongName{"symbol", "S"},
+                                   LongName{"mathsymbol", "Sm"},
+                                   LongName{"currencysymbol", "Sc"},
+                                   LongName{"separator", "Z"},
+                                   LongName{"spaceseparator", "Zs"},
+                                   LongName{"other", "C"},
+                                   LongName{"control", "Cc"},
+                                   LongName{"format", "Cf"},
+                                   LongName{"alnum", "Xan"}};
 
 // A character class: its own items, classes nested in it, and what it is intersected with.
 struct CharClass {
@@ -244,8 +260,8 @@ class Translator {
   const std::string& in_;
   size_t pos_ = 0;
   std::string out_;
-  size_t atom_start_ = 0;        // where in out_ the thing begins that a repeat would repeat
-  std::vector<size_t> groups_;   // where in out_ the open groups begin
+  size_t atom_start_ = 0;       // where in out_ the thing begins that a repeat would repeat
+  std::vector<size_t> groups_;  // where in out_ the open groups begin
 };
 
 }  // namespace

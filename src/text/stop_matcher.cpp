@@ -22,9 +22,11 @@ std::optional<StopMatch> StopMatcher::feed(std::string_view part) {
     for (size_t n = 0; n < needles_.size(); ++n) {
       Needle& needle = needles_[n];
       if (needle.text.empty()) continue;
-      while (needle.matched > 0 && needle.text[needle.matched] != part[i]) needle.matched = needle.fallback[needle.matched];
+      while (needle.matched > 0 && needle.text[needle.matched] != part[i])
+        needle.matched = needle.fallback[needle.matched];
       if (needle.text[needle.matched] == part[i]) ++needle.matched;
-      if (needle.matched == needle.text.size() && (!found || needle.text.size() > needles_[*found].text.size())) found = n;
+      if (needle.matched == needle.text.size() && (!found || needle.text.size() > needles_[*found].text.size()))
+        found = n;
     }
     if (found) return StopMatch{*found, i + 1};
   }

@@ -151,7 +151,8 @@ class Unigram final : public TokenModel {
     const int32_t id = vocab_.find(part);
     if (id >= 0) return ids.push_back(id);
     const auto byte_id = [&](char b) { return byte_ids_[static_cast<unsigned char>(b)]; };
-    const bool spelled = !byte_ids_.empty() && std::all_of(part.begin(), part.end(), [&](char b) { return byte_id(b) >= 0; });
+    const bool spelled =
+        !byte_ids_.empty() && std::all_of(part.begin(), part.end(), [&](char b) { return byte_id(b) >= 0; });
     if (!spelled) return ids.push_back(unknown_);
     for (const char b : part) ids.push_back(byte_id(b));
   }

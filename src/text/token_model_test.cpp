@@ -104,7 +104,8 @@ RC_GTEST_PROP(BpeProperty, MergesByTheBook, ()) {
   std::vector<std::string> tokens = {"a", "b", "c"};
   std::vector<std::pair<size_t, size_t>> pairs;
   for (int i = 0; i < 12; ++i) {
-    const auto pair = *rc::gen::pair(rc::gen::inRange<size_t>(0, tokens.size()), rc::gen::inRange<size_t>(0, tokens.size()));
+    const auto pair =
+        *rc::gen::pair(rc::gen::inRange<size_t>(0, tokens.size()), rc::gen::inRange<size_t>(0, tokens.size()));
     const std::string joined = tokens[pair.first] + tokens[pair.second];
     if (joined.size() > 12 || std::find(tokens.begin(), tokens.end(), joined) != tokens.end()) continue;
     pairs.push_back(pair);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "text/byte_alphabet.h"
+#include "text/decoder_stages.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
@@ -59,14 +60,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   return ids;
 }
 
-std::vector<int32_t> Tokenizer::encode_chat(std::string_view rendered) const {
-  std::vector<int32_t> ids = encode(rendered, false);
-  const std::vector<int32_t>& before = parts_->surround.before;
-  const bool begins_with_them = ids.size() >= before.size() && std::equal(before.begin(), before.end(), ids.begin());
-  if (!begins_with_them) ids.insert(ids.begin(), before.begin(), before.end());
-  return ids;
-}
-
 std::optional<std::string_view> Tokenizer::decoded_spelling(int32_t id, bool skip_special_tokens) const {
   if (skip_special_tokens && special_.contains(id)) return std::nullopt;
   if (const auto added = parts_->added_spelling.find(id); added != parts_->added_spelling.end()) return added->second;
@@ -97,8 +90,8 @@ std::string Tokenizer::token_bytes(int32_t id) const {
   const auto spelling = decoded_spelling(id, false);
   if (!spelling) return "";
   if (decoder_.spells_bytes()) return bytes_of_alphabet(*spelling).value_or(std::string(*spelling));
-  const bool byte_token = decoder_.has_byte_tokens() && spelling->size() == 6 && spelling->substr(0, 3) == "<0x";
-  if (byte_token) return std::string(1, static_cast<char>(std::stoi(std::string(spelling->substr(3, 2)), nullptr, 16)));
+  if (const auto byte = decoder_.has_byte_tokens() ? parse_byte_token(*spelling) : std::nullopt)
+    return std::string(1, static_cast<char>(*byte));
   // A token behind a neutral one, which takes the decoder's special case for the first token upon itself.
   std::string alone, both;
   DecodeStream stream = decoder_.stream();

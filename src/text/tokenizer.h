@@ -24,7 +24,7 @@ struct NamedToken {
 // What tokenizer_config.json (and chat_template.jinja beside it) say to chat templates. Templates are as they are in
 // the file, unparsed.
 struct ChatTemplates {
-  std::string standard;  // empty if the folder has none
+  std::string standard;                                    // empty if the folder has none
   std::vector<std::pair<std::string, std::string>> named;  // name and template, without "default"
 };
 
@@ -40,9 +40,9 @@ class Tokenizer {
   // Invalid UTF-8 is read as U+FFFD. With add_special_tokens the post-processor's tokens are put around.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
-  // A rendered chat prompt: templates write special tokens themselves, so the post-processor's leading ones (BOS) are
-  // added only if the prompt does not begin with them, its trailing ones never.
-  std::vector<int32_t> encode_chat(std::string_view rendered) const;
+  // A rendered chat prompt: templates write their special tokens themselves, so nothing is put around, as transformers'
+  // apply_chat_template has it.
+  std::vector<int32_t> encode_chat(std::string_view rendered) const { return encode(rendered, false); }
 
   // Ids without a token give nothing (a model's vocabulary is often padded).
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

@@ -1,5 +1,5 @@
-// Prints how fast a tokenizer loads, encodes and decodes. Without an argument it makes its own tokenizer.json of 150 000
-// entries (byte-level BPE, Llama 3's pattern) from synthetic words, so that the numbers can be had anywhere.
+// Prints how fast a tokenizer loads, encodes and decodes. Without an argument it makes its own tokenizer.json of 150
+// 000 entries (byte-level BPE, Llama 3's pattern) from synthetic words, so that the numbers can be had anywhere.
 //   tokenizer_bench [TOKENIZER_JSON [TEXT_FILE]]
 #include <fmt/core.h>
 
@@ -35,16 +35,17 @@ class Synthetic {
  public:
   // Words as English has them: letters by frequency, short words most often.
   std::string word(bool multilingual) {
-    static constexpr std::string_view kLetters = "eeeeeeeeeeeetttttttttaaaaaaaaooooooooiiiiiiinnnnnnnssssssrrrrrrhhhhhhldddcuummffggyyppwwbbvk";
+    static constexpr std::string_view kLetters =
+        "eeeeeeeeeeeetttttttttaaaaaaaaooooooooiiiiiiinnnnnnnssssssrrrrrrhhhhhhldddcuummffggyyppwwbbvk";
     std::string w;
     const int kind = multilingual ? pick(5) : 0;
     const int length = 2 + pick(4) + pick(4);
     for (int i = 0; i < length; ++i) {
       if (kind == 0) w += kLetters[static_cast<size_t>(pick(static_cast<int>(kLetters.size())))];
-      if (kind == 1) append_utf8(w, static_cast<char32_t>(0x430 + pick(32)));             // Cyrillic
+      if (kind == 1) append_utf8(w, static_cast<char32_t>(0x430 + pick(32)));               // Cyrillic
       if (kind == 2) append_utf8(w, static_cast<char32_t>(0x4E00 + pick(1 + pick(6000))));  // Han
-      if (kind == 3) append_utf8(w, static_cast<char32_t>(0x627 + pick(36)));             // Arabic
-      if (kind == 4) append_utf8(w, static_cast<char32_t>(0x905 + pick(52)));             // Devanagari
+      if (kind == 3) append_utf8(w, static_cast<char32_t>(0x627 + pick(36)));               // Arabic
+      if (kind == 4) append_utf8(w, static_cast<char32_t>(0x905 + pick(52)));               // Devanagari
     }
     return w;
   }
@@ -101,7 +102,8 @@ std::string make_tokenizer_json(Synthetic& s, const std::vector<std::string>& wo
   }
   const std::string pattern =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   const Json json = {{"version", "1.0"},
                      {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}},
@@ -116,8 +118,8 @@ void measure(const Tokenizer& t, std::string_view name, const std::string& text)
   std::string back;
   const double decoding = best_seconds(5, [&] { back = t.decode(ids, false); });
   const double mb = static_cast<double>(text.size()) / 1e6;
-  fmt::print("{:<14} {:6.1f} MB  encode {:7.1f} MB/s  {:5.2f} bytes/token  decode {:7.1f} MB/s  {}\n", name, mb, mb / seconds,
-             static_cast<double>(text.size()) / static_cast<double>(ids.size()), mb / decoding,
+  fmt::print("{:<14} {:6.1f} MB  encode {:7.1f} MB/s  {:5.2f} bytes/token  decode {:7.1f} MB/s  {}\n", name, mb,
+             mb / seconds, static_cast<double>(text.size()) / static_cast<double>(ids.size()), mb / decoding,
              back == text ? "round trip" : "NO ROUND TRIP");
 }
 
@@ -141,7 +143,8 @@ int bench(int argc, char** argv) try {
   const std::string json = argc > 1 ? read_text_file(argv[1]) : make_tokenizer_json(s, all, 150000);
   std::shared_ptr<const Tokenizer> t;
   const double loading = best_seconds(3, [&] { t = Tokenizer::parse(json); });
-  fmt::print("{:<14} {:6.1f} MB  {:.3f} s  {} tokens\n", "load", static_cast<double>(json.size()) / 1e6, loading, t->vocab_size());
+  fmt::print("{:<14} {:6.1f} MB  {:.3f} s  {} tokens\n", "load", static_cast<double>(json.size()) / 1e6, loading,
+             t->vocab_size());
   if (argc > 2) {
     measure(*t, "file", read_text_file(argv[2]));
     return 0;

@@ -27,8 +27,8 @@ class Tokenizer::Parts {
   PreTokenizerChain pre_tokenizer;
   std::unique_ptr<const TokenModel> model;
   Surround surround;
-  Vocab vocab;  // the model's
-  Vocab added;  // content to id of the added tokens
+  Vocab vocab;                                              // the model's
+  Vocab added;                                              // content to id of the added tokens
   std::unordered_map<int32_t, std::string> added_spelling;  // as the decoder gets them
   AddedTokenMatcher raw_matcher, normalized_matcher;
 

@@ -77,7 +77,8 @@ TEST(Tokenizer, GoldenCasesOfEveryKindAreExact) {
 }
 
 TEST(Tokenizer, ConfigNamesTokensAndTemplates) {
-  const std::string config = R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
+  const std::string config =
+      R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
     "unk_token": "<none>", "chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]})";
   const auto t = Tokenizer::parse(small_tokenizer().dump(), config);
   EXPECT_EQ(t->bos()->content, "<s>");
@@ -112,11 +113,11 @@ TEST(Tokenizer, TemplateFileBesideItWins) {
   EXPECT_THROW(Tokenizer::load(folder.string()), Error);
 }
 
-TEST(Tokenizer, ChatNeverGetsTwoBos) {
+TEST(Tokenizer, ChatGetsNoSpecialTokensButItsOwn) {
   const auto t = Tokenizer::parse(small_tokenizer().dump());
   EXPECT_EQ(t->encode("b", true), (Ids{6, 1, 7}));
   EXPECT_EQ(t->encode_chat("<s>b"), (Ids{6, 1}));
-  EXPECT_EQ(t->encode_chat("b"), (Ids{6, 1}));
+  EXPECT_EQ(t->encode_chat("b"), (Ids{1}));
   EXPECT_EQ(t->encode("<s>b", true), (Ids{6, 6, 1, 7}));  // plain text may ask for it
 }
 
@@ -129,6 +130,17 @@ TEST(Tokenizer, IdsWithoutATokenDecodeToNothing) {
   const auto t = Tokenizer::parse(small_tokenizer().dump());
   EXPECT_EQ(t->decode(Ids{0, 100000, -1, 1}, true), "ab");
   EXPECT_EQ(t->token_bytes(100000), "");
+}
+
+TEST(Tokenizer, BytesOfByteTokens) {
+  const auto t =
+      Tokenizer::parse(R"({"model": {"type": "BPE", "vocab": {"<0xE4>": 0, "<0xzz>": 1, "▁a": 2}, "merges": []},
+    "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}})");
+  EXPECT_EQ(t->token_bytes(0), "\xE4");
+  EXPECT_EQ(t->token_bytes(1), "<0xzz>");
+  EXPECT_EQ(t->token_bytes(2), " a");
 }
 
 TEST(Tokenizer, TwoMegabytesOfOneLetterComeBack) {

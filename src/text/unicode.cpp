@@ -97,7 +97,8 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
   for (size_t pos = 0; pos < text.size();) {
     const size_t at = pos;
     const char32_t c = next_utf8(text, pos);
-    const bool inert = c < 0x80 ? pos >= text.size() || static_cast<unsigned char>(text[pos]) < 0x80 : is_in(kNotNormalized, c);
+    const bool inert =
+        c < 0x80 ? pos >= text.size() || static_cast<unsigned char>(text[pos]) < 0x80 : is_in(kNotNormalized, c);
     if (!inert) continue;
     work_on(at);
     out.append(text, at, pos - at);

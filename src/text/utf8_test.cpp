@@ -8,10 +8,10 @@ namespace braid {
 TEST(Utf8, ReplacesEachMaximalBadStart) {
   EXPECT_EQ(to_valid_utf8("ok é"), "ok é");
   EXPECT_EQ(to_valid_utf8("\xFF\xFF"), "\uFFFD\uFFFD");
-  EXPECT_EQ(to_valid_utf8("\xE4\xBDx"), "\uFFFDx");                  // cut off: one
+  EXPECT_EQ(to_valid_utf8("\xE4\xBDx"), "\uFFFDx");  // cut off: one
   EXPECT_EQ(to_valid_utf8("\xF0\x9F\x98"), "\uFFFD");
-  EXPECT_EQ(to_valid_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");    // a surrogate: three
-  EXPECT_EQ(to_valid_utf8("\xC0\x80"), "\uFFFD\uFFFD");              // overlong
+  EXPECT_EQ(to_valid_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");            // a surrogate: three
+  EXPECT_EQ(to_valid_utf8("\xC0\x80"), "\uFFFD\uFFFD");                      // overlong
   EXPECT_EQ(to_valid_utf8("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // past U+10FFFF
 }
 

@@ -21,7 +21,8 @@ size_t Vocab::slot_of(std::string_view token) const {
 
 void Vocab::grow(size_t n_slots) {
   slots_.assign(std::max<size_t>(n_slots, 16), -1);
-  for (size_t i = 0; i < entries_.size(); ++i) slots_[slot_of(string_of(static_cast<int32_t>(i)))] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < entries_.size(); ++i)
+    slots_[slot_of(string_of(static_cast<int32_t>(i)))] = static_cast<int32_t>(i);
 }
 
 void Vocab::add(std::string_view token, int32_t id) {

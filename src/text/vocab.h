@@ -38,9 +38,9 @@ class Vocab {
   std::string_view token(int32_t id) const { return has(id) ? string_of(by_id_[id]) : std::string_view(); }
   bool has(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < by_id_.size() && by_id_[id] >= 0; }
 
-  size_t count() const { return entries_.size(); }     // distinct strings
-  size_t id_limit() const { return by_id_.size(); }    // largest id + 1
-  size_t longest() const { return longest_; }          // bytes of the longest token
+  size_t count() const { return entries_.size(); }   // distinct strings
+  size_t id_limit() const { return by_id_.size(); }  // largest id + 1
+  size_t longest() const { return longest_; }        // bytes of the longest token
 
  private:
   struct Entry {

@@ -1,34 +1,28 @@
 """Decode context parallelism, end to end: every layout gives the recorded logits, and with --reproducible the same bits;
 each rank holds and reads its own share of the rows and nothing else; what cannot work is refused in words.
 
-usage: dcp_test.py BRAID [--slow]   (--slow: the full grid instead of a pairwise selection)
+--slow runs the full grid instead of a pairwise selection.
 """
 import itertools
 import json
 import os
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-BRAID = ""
-SLOW = False
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import braid
+
+SLOW = "--slow" in sys.argv
 ALL_MODES = "full,chunk:1,chunk:7,cached,batched,preempted"
 # Heads that share a key/value row: the largest group of a layout must fit tp / kv_heads.
 KV_HEADS = {"deepseek_v2_lite": 1, "deepseek_v3": 1, "llama": 2, "qwen3_moe": 4}
 LATENT = ("deepseek_v2_lite", "deepseek_v3")
 
 
-def fixture(name):
-    return os.path.join(ROOT, "tests", "data", "fixtures", name)
-
-
 def run(command, model, *arguments):
-    words = [BRAID, command, "--model", fixture(model), "--device", "cpu", "--threads", "1", *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+    done = braid.run(command, "--model", braid.fixture(model), "--device", "cpu", "--threads", "1", *arguments)
+    return done.code, done.out, done.err
 
 
 def layout(tp, dcp, interleave=1, backend="a2a", replicate=True, project=True):
@@ -135,7 +129,7 @@ class Dcp(unittest.TestCase):
     def test_each_rank_holds_and_reads_its_own_rows(self):
         lengths = []
         for file, answer in (("reference", 24), ("long", 1)):
-            stored = tensors(os.path.join(fixture("deepseek_v3"), file + ".safetensors"))
+            stored = tensors(os.path.join(braid.fixture("deepseek_v3"), file + ".safetensors"))
             lengths += [(stored[f"input_ids_{i}"][0][0], answer) for i in range(3) if f"input_ids_{i}" in stored]
         self.assertEqual(len(lengths), 4)
         one = {}
@@ -232,6 +226,4 @@ class Dcp(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BRAID = sys.argv[1]
-    SLOW = "--slow" in sys.argv
-    unittest.main(argv=sys.argv[:1] + [a for a in sys.argv[2:] if a != "--slow"], verbosity=2)
+    unittest.main(argv=[a for a in sys.argv if a != "--slow"], verbosity=2)

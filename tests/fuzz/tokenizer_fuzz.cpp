@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t cut = input.find('\0');
   const std::string_view file = input.substr(0, cut);
-  const std::string_view text = cut == std::string_view::npos ? "The 1st té\xFFxt,\n\n  日本 <s>!" : input.substr(cut + 1);
+  const std::string_view text =
+      cut == std::string_view::npos ? "The 1st té\xFFxt,\n\n  日本 <s>!" : input.substr(cut + 1);
   try {
     const auto tokenizer = Tokenizer::parse(file, R"({"bos_token": "<s>"})");
     std::vector<int32_t> ids = tokenizer->encode(text, true);
