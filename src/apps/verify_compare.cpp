@@ -270,23 +270,6 @@ void Verifier::check_active(const VerifyMode& mode, const EngineStats& stats, Mo
   if (mode.kind == VerifyMode::kPreempted) need(stats.preemptions > 0, "nothing was preempted");
 }
 
-// What the ranks of this process did, beside the engine's own counters.
-void Verifier::count_ranks(const EngineLoop& engine, ModeReport& report) const {
-  const std::vector<RankCounters> ranks = engine.executor().counters();
-  auto set = [&](const std::string& name, int64_t n) { report.counters[name] = n; };
-  set("context_layers", ranks[0].context.layers);
-  set("replicated_query_layers", ranks[0].context.replicated_queries);
-  set("projected_before_merge_layers", ranks[0].context.projected_before_merge);
-  for (const auto& [name, count] : ranks[0].collectives) set(name + "_calls", count.calls), set(name + "_bytes", count.bytes);
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const std::string rank = fmt::format("rank_{}_", i);
-    set(rank + "kv_rows_written", ranks[i].kv_rows_written);
-    set(rank + "kv_rows_read", ranks[i].kv_rows_read);
-    set(rank + "cache_bytes", ranks[i].cache_bytes);
-    set(rank + "weights_bytes", ranks[i].weights_bytes);
-  }
-}
-
 std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
   if (narrow_ && !recorded_ && !record_float32()) driver_ = false;
   ExpertLog log;
@@ -308,7 +291,6 @@ std::optional<ModeReport> Verifier::run(const VerifyMode& mode) {
     for (size_t i = 0; i < long_.size(); ++i) compare(long_[i], long_answers[i], true, report);
   }
   check_active(mode, engine->stats(), report);
-  count_ranks(*engine, report);
   report.first_rank = engine->world().first_local();
   report.ranks = engine->executor().counters();
   print_counters(*engine);

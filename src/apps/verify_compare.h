@@ -84,7 +84,6 @@ class Verifier {
   void compare_narrow(const Expected&, const Completion&, const std::map<int64_t, std::vector<int32_t>>& experts, ModeReport&) const;
   bool record_float32();  // false on processes other than 0
   void check_active(const VerifyMode&, const EngineStats&, ModeReport&) const;
-  void count_ranks(const EngineLoop&, ModeReport&) const;
   void keep_for_dump(const std::string& name, const Completion&);
 
   RankSetup setup_;

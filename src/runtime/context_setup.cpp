@@ -154,7 +154,9 @@ ContextSetup resolve_context(const EngineConfig& c, const ModelConfig& m, DType 
                choose_projection(c, m, asked.project, s.options.project_before_merge),
                {"interleave_size", std::to_string(asked.interleave), std::to_string(asked.interleave), ""},
                {"comm_backend", asked.backend, asked.backend,
-                c.reproducible && asked.backend == "ag_rs" ? "--reproducible: partial sums are gathered whole, because sums on the wire have another order" : ""}};
+                c.reproducible && asked.backend == "ag_rs"
+                    ? "--reproducible: partial sums are gathered whole, because sums on the wire have another order"
+                    : ""}};
   return s;
 }
 

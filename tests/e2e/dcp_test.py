@@ -85,14 +85,15 @@ class Dcp(unittest.TestCase):
                 report = self.verify(model, "--dtype", "float32", "--modes", modes,
                                      *layout(tp, dcp, s, backend, replicate, project))
                 for mode in report["modes"]:
-                    c = mode["counters"]
-                    layers, products = c["context_layers"], c["attn_out_calls"]  # one output product a layer and step
+                    c = mode["ranks"][-1]
+                    calls = lambda name: c["collectives"].get(name, {"calls": 0})["calls"]
+                    layers, products = c["context_layers"], calls("attn_out")  # one output product a layer and step
                     self.assertGreater(layers, 0)
                     self.assertEqual(c["replicated_query_layers"], layers if replicate else 0)
                     self.assertEqual(c["projected_before_merge_layers"], layers if project and model in LATENT else 0)
-                    self.assertEqual(c.get("dcp_q_calls", 0), 0 if replicate else products)
-                    self.assertEqual(c["dcp_merge_calls"], products)
-                    self.assertEqual(c.get("dcp_lse_calls", 0), products if backend == "ag_rs" else 0)
+                    self.assertEqual(calls("dcp_q"), 0 if replicate else products)
+                    self.assertEqual(calls("dcp_merge"), products)
+                    self.assertEqual(calls("dcp_lse"), products if backend == "ag_rs" else 0)
 
     def bits(self, model, *arguments, modes=ALL_MODES):
         """The dump of a run whose bits must not depend on the layout; what verify says of the values is another test's."""
@@ -123,8 +124,8 @@ class Dcp(unittest.TestCase):
                     self.assertEqual(got.keys(), wanted.keys())
                     self.assertEqual([name for name in wanted if got[name] != wanted[name]], [])
                     for mode in report["modes"]:
-                        self.assertGreater(mode["counters"]["dcp_merge_calls"], 0)
-                        self.assertEqual(mode["counters"]["projected_before_merge_layers"], 0)
+                        self.assertGreater(mode["ranks"][0]["collectives"]["dcp_merge"]["calls"], 0)
+                        self.assertEqual(mode["ranks"][0]["projected_before_merge_layers"], 0)
 
     def test_each_rank_holds_and_reads_its_own_rows(self):
         lengths = []
@@ -137,15 +138,16 @@ class Dcp(unittest.TestCase):
             report = self.verify("deepseek_v3", "--dtype", "float32", "--modes", "full", "--no-enable-prefix-caching",
                                  "--max-model-len", 2048, "--max-num-seqs", 1, "-tp", 8, "-dcp", dcp, "--block-size", 16,
                                  "--dcp-config", json.dumps({"interleave_size": s}))
-            c = report["modes"][0]["counters"]
-            for rank in range(8):
+            ranks = report["modes"][0]["ranks"]
+            self.assertEqual(len(ranks), 8)
+            for rank, c in enumerate(ranks):
                 local = lambda n: local_length(n, rank % dcp, dcp, s)
                 written = sum(local(prompt + answer - 1) for prompt, answer in lengths)
                 read = sum(local(prompt + i) for prompt, answer in lengths for i in range(answer))
-                self.assertEqual(c[f"rank_{rank}_kv_rows_written"], written)
-                self.assertEqual(c[f"rank_{rank}_kv_rows_read"], read)
-                one.setdefault(rank, c[f"rank_{rank}_cache_bytes"])
-                self.assertEqual(c[f"rank_{rank}_cache_bytes"] * dcp, one[rank])
+                self.assertEqual(c["kv_rows_written"], written)
+                self.assertEqual(c["kv_rows_read"], read)
+                one.setdefault(rank, c["cache_bytes"])
+                self.assertEqual(c["cache_bytes"] * dcp, one[rank])
 
     def test_float8_cache(self):
         # Every row reads the rounded cache, so the bits of a layout are those of one rank; that it is rounded shows.
