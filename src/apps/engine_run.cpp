@@ -77,6 +77,14 @@ void print_counters(const EngineLoop& engine) {
     log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}", i, c.bytes_read,
              c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written, c.kv_rows_read);
   }
+  const ContextUse& use = ranks[0].context;
+  if (use.layers > 0) {
+    log_info("decode context parallel: {} layers, of these {} with replicated queries and {} projected before the merge", use.layers,
+             use.replicated_queries, use.projected_before_merge);
+    for (const ContextChoice& choice : engine.executor().setup().context.choices) {
+      if (!choice.reason.empty()) log_info("{} {}, asked {}: {}", choice.option, choice.active, choice.asked, choice.reason);
+    }
+  }
   for (const auto& [name, count] : ranks[0].collectives) {
     log_info("rank 0 collective {}: {} calls, {} B", name, count.calls, count.bytes);
   }

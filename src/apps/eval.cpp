@@ -1,13 +1,18 @@
 // braid eval: asks a file of questions, greedily, and scores the answers.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <thread>
 
 #include "apps/app.h"
 #include "apps/engine_run.h"
 #include "apps/eval_set.h"
+#include "apps/http_client.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -41,22 +46,39 @@ struct EvalResult {
   double seconds = 0;
 };
 
-EvalResult ask_engine(const std::vector<EvalItem>& items, const std::string& tokenizer_dir, EngineLoop& engine) {
-  const auto tokenizer = Tokenizer::load(tokenizer_dir);
-  const ChatTemplateSource source = read_chat_template(tokenizer_dir);
-  const ChatTemplate chat = ChatTemplate::compile(source.text, source.special_tokens);
-  EvalResult result;
-  Progress progress("eval", static_cast<int64_t>(items.size()), Progress::Unit::kCount);
-  const auto start = std::chrono::steady_clock::now();
-  Completions completions(engine);
-  for (const EvalItem& item : items) {
-    Request r;
-    r.prompt = tokenizer->encode_chat(chat.render(OrderedJson::parse(item.request), local_now()));
-    if (r.prompt != item.prompt_ids) {
+// The questions as tokens: rendered and tokenised here, whoever answers them.
+class Prompts {
+ public:
+  explicit Prompts(const std::string& tokenizer_dir) : tokenizer_(Tokenizer::load(tokenizer_dir)), chat_(compile(tokenizer_dir)) {}
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+  std::vector<int32_t> of(const EvalItem& item, EvalResult& result) const {
+    std::vector<int32_t> ids = tokenizer_->encode_chat(chat_.render(OrderedJson::parse(item.request), local_now()));
+    if (ids != item.prompt_ids) {
       ++result.prompt_mismatches;
       log_warn("{}: the rendered prompt has other tokens than prompt_ids", item.id);
     }
-    r.sampling.max_tokens = static_cast<int>(item.output_ids.size()) + 16;
+    return ids;
+  }
+
+ private:
+  static ChatTemplate compile(const std::string& dir) {
+    const ChatTemplateSource source = read_chat_template(dir);
+    return ChatTemplate::compile(source.text, source.special_tokens);
+  }
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  ChatTemplate chat_;
+};
+
+int most_tokens(const EvalItem& item) { return static_cast<int>(item.output_ids.size()) + 16; }
+
+void ask_engine(const std::vector<EvalItem>& items, const Prompts& prompts, EngineLoop& engine, EvalResult& result) {
+  Progress progress("eval", static_cast<int64_t>(items.size()), Progress::Unit::kCount);
+  Completions completions(engine);
+  for (const EvalItem& item : items) {
+    Request r;
+    r.prompt = prompts.of(item, result);
+    r.sampling.max_tokens = most_tokens(item);
     completions.submit(std::move(r));
   }
   for (size_t i = 0; i < items.size(); ++i) {
@@ -72,10 +94,53 @@ EvalResult ask_engine(const std::vector<EvalItem>& items, const std::string& tok
     for (const TokenOutput& t : c.tokens) ids.push_back(t.token), logprobs.push_back(t.logprob);
     spoken = ids;
     if (c.finish == FinishReason::kStop) spoken.pop_back();  // the end token
-    score(items[i], tokenizer->decode(spoken, false), ids, logprobs, result.tasks[items[i].task]);
+    score(items[i], prompts.tokenizer().decode(spoken, false), ids, logprobs, result.tasks[items[i].task]);
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return result;
+}
+
+// A server's answer to one question. The API gives the spelling of tokens, not their ids: where a spelling is the
+// reference token's, that token was meant.
+void score_reply(const EvalItem& item, const Json& reply, const Tokenizer& tokenizer, TaskScore& task) {
+  const Json& choice = reply.at("choices").at(0);
+  const auto spellings = choice.at("logprobs").at("tokens").get<std::vector<std::string>>();
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < spellings.size(); ++i) {
+    const bool same = i < item.output_ids.size() && tokenizer.decode(std::span(&item.output_ids[i], 1), false) == spellings[i];
+    ids.push_back(same ? item.output_ids[i] : -1);
+  }
+  // The end token ends the text without being part of it.
+  if (choice.at("finish_reason") == "stop" && ids.size() + 1 == item.output_ids.size()) ids.push_back(item.output_ids.back());
+  score(item, choice.at("text"), ids, choice.at("logprobs").at("token_logprobs").get<std::vector<float>>(), task);
+}
+
+void ask_server(const std::vector<EvalItem>& items, const Prompts& prompts, const HttpUrl& url, EvalResult& result) {
+  constexpr int kConnections = 16;
+  const std::string model = ask_json(url, "/v1/models", nullptr).at("data").at(0).at("id");
+  Progress progress("eval", static_cast<int64_t>(items.size()), Progress::Unit::kCount);
+  std::vector<Json> bodies;
+  for (const EvalItem& item : items) {
+    bodies.push_back({{"model", model}, {"prompt", prompts.of(item, result)}, {"max_tokens", most_tokens(item)}, {"temperature", 0},
+                      {"logprobs", 1}, {"skip_special_tokens", false}});
+  }
+  std::atomic<size_t> next{0};
+  std::mutex mutex;  // guards result
+  auto ask = [&] {
+    for (size_t i; (i = next++) < items.size();) {
+      try {
+        const Json reply = ask_json(url, "/v1/completions", bodies[i]);
+        std::lock_guard lock(mutex);
+        score_reply(items[i], reply, prompts.tokenizer(), result.tasks[items[i].task]);
+      } catch (const std::exception& e) {
+        std::lock_guard lock(mutex);
+        ++result.unanswered;
+        log_error("{} was not answered: {}", items[i].id, e.what());
+      }
+      progress.add(1);
+    }
+  };
+  std::vector<std::thread> connections;
+  for (int i = 0; i < kConnections; ++i) connections.emplace_back(ask);
+  for (std::thread& t : connections) t.join();
 }
 
 void print_json(const EvalResult& r, const std::string& layout) {
@@ -110,6 +175,7 @@ int run_eval(const Arguments& arguments) {
   table.add("data", &o.data, "JSON lines with messages, answer, prompt_ids, output_ids, output_logprobs");
   table.add("tasks", &o.tasks, "comma list of tasks; default: all");
   table.add("limit", &o.limit, "questions of each task; 0: all").min = 0;
+  table.add("url", &o.url, "ask this OpenAI-compatible server (http://HOST:PORT) instead of an engine of our own");
   table.add("json", &o.json, "print a JSON object");
   add_engine_options(table, o.engine);
   std::vector<std::string> problems;
@@ -121,14 +187,27 @@ int run_eval(const Arguments& arguments) {
   } catch (const Error& e) {
     problems.push_back(e.what());
   }
-  const RankSetup setup = resolve(o.engine, problems);
+  const bool remote = !o.url.empty();
+  HttpUrl url;
+  try {
+    if (remote) url = parse_http_url(o.url);
+    if (remote && o.engine.model.empty() && o.engine.tokenizer.empty()) throw Error("--url needs --model or --tokenizer too: questions are rendered here");
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
+  const RankSetup setup = remote ? RankSetup() : resolve(o.engine, problems);
   if (!problems.empty()) return refuse("eval", problems);
 
-  const auto engine = start_engine(setup);
-  if (!engine) return kOk;
-  const EvalResult result = ask_engine(items, o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer, *engine);
-  o.json ? print_json(result, layout_text(setup)) : print_table(result, layout_text(setup));
-  print_counters(*engine);
+  const auto engine = remote ? nullptr : start_engine(setup);
+  if (!engine && !remote) return kOk;  // a process of other ranks
+  const Prompts prompts(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
+  EvalResult result;
+  const auto start = std::chrono::steady_clock::now();
+  remote ? ask_server(items, prompts, url, result) : ask_engine(items, prompts, *engine, result);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::string layout = remote ? o.url : layout_text(setup);
+  o.json ? print_json(result, layout) : print_table(result, layout);
+  if (engine) print_counters(*engine);
   return result.unanswered == 0 ? kOk : kFailed;
 }
 

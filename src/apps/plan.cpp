@@ -13,8 +13,8 @@
 namespace braid {
 namespace {
 
-void print_table(const RunPlan& plan, const std::string& layout) {
-  std::printf("%s\n%-5s %16s %16s %12s %16s %16s\n", layout.c_str(), "rank", "weights B", "workspace B", "KV B/token", "KV B", "read B");
+void print_table(const RunPlan& plan, const RankSetup& setup) {
+  std::printf("%s\n%-5s %16s %16s %12s %16s %16s\n", layout_text(setup).c_str(), "rank", "weights B", "workspace B", "KV B/token", "KV B", "read B");
   for (const RankPlan& r : plan.ranks) {
     std::printf("%-5d %16lld %16lld %12.0f %16lld %16lld\n", r.rank, static_cast<long long>(r.weights_bytes), static_cast<long long>(r.workspace_bytes),
                 r.kv_bytes_per_token, static_cast<long long>(r.kv_bytes), static_cast<long long>(r.file_bytes));
@@ -23,9 +23,25 @@ void print_table(const RunPlan& plan, const std::string& layout) {
   for (const auto& [name, c] : plan.ranks[0].decode_collectives) {
     std::printf("a decode step of one token: %lld x %s, %lld B from rank 0\n", static_cast<long long>(c.calls), name.c_str(), static_cast<long long>(c.bytes));
   }
+  const ContextUse& use = plan.ranks[0].context;
+  if (use.layers == 0) return;
+  std::printf("a KV block holds %lld tokens, spread over %d ranks; %d layers, of these %d with replicated queries and %d projected before the merge\n",
+              static_cast<long long>(setup.virtual_block()), setup.config.layout.dcp, use.layers, use.replicated_queries, use.projected_before_merge);
+  for (const ContextChoice& c : setup.context.choices) {
+    std::printf("%s %s, asked %s%s%s\n", c.option.c_str(), c.active.c_str(), c.asked.c_str(), c.reason.empty() ? "" : ": ", c.reason.c_str());
+  }
 }
 
-void print_json(const RunPlan& plan, const std::string& layout) {
+Json context_json(const ContextUse& use, const ContextSetup& context) {
+  Json choices = Json::array();
+  for (const ContextChoice& c : context.choices) {
+    choices.push_back({{"option", c.option}, {"asked", c.asked}, {"active", c.active}, {"reason", c.reason}});
+  }
+  return {{"layers", use.layers}, {"replicated_queries", use.replicated_queries}, {"projected_before_merge", use.projected_before_merge},
+          {"choices", std::move(choices)}};
+}
+
+void print_json(const RunPlan& plan, const RankSetup& setup) {
   Json ranks = Json::array();
   for (const RankPlan& r : plan.ranks) {
     Json collectives = Json::object();
@@ -34,7 +50,8 @@ void print_json(const RunPlan& plan, const std::string& layout) {
                      {"kv_bytes_per_token", r.kv_bytes_per_token}, {"kv_bytes", r.kv_bytes}, {"file_bytes", r.file_bytes},
                      {"decode_collectives", std::move(collectives)}});
   }
-  const Json out = {{"ranks", std::move(ranks)}, {"kv_tokens", plan.kv_tokens}, {"kv_blocks", plan.n_blocks}, {"layout", layout}};
+  const Json out = {{"ranks", std::move(ranks)}, {"kv_tokens", plan.kv_tokens}, {"kv_blocks", plan.n_blocks}, {"layout", layout_text(setup)},
+                    {"context_parallel", context_json(plan.ranks[0].context, setup.context)}};
   std::printf("%s\n", to_string(out, 1).c_str());
 }
 
@@ -60,7 +77,7 @@ int run_plan(const Arguments& arguments) {
   const RankSetup setup = resolve(config, problems);
   if (!problems.empty()) return refuse("plan", problems);
   const RunPlan plan = plan_run(setup, memory_bytes);
-  json ? print_json(plan, layout_text(setup)) : print_table(plan, layout_text(setup));
+  json ? print_json(plan, setup) : print_table(plan, setup);
   return kOk;
 }
 

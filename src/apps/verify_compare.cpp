@@ -123,7 +123,7 @@ RankSetup Verifier::setup_for(const VerifyMode& mode) const {
   if (mode.kind == VerifyMode::kPreempted) {
     // Every prompt fits beside the others, but hardly any of them can grow.
     int64_t blocks = 0;
-    for (const Expected& e : short_) blocks += static_cast<int64_t>(e.prompt.size()) / s.config.block_size + 1;
+    for (const Expected& e : short_) blocks += static_cast<int64_t>(e.prompt.size()) / s.virtual_block() + 1;
     s.config.num_kv_blocks = blocks;
     s.max_model_len_asked = false;
   }

@@ -14,6 +14,7 @@ class Model {
   virtual ~Model() = default;
   virtual Tensor forward(const BatchMeta&, std::span<const KvCache> caches) const = 0;  // float32 [R, V]
   virtual std::vector<CacheSpec> caches() const = 0;                                    // one per layer
+  virtual ContextUse context_use() const = 0;
 };
 
 // Loads this rank's part. `max_positions` sizes the rotation tables.

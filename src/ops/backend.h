@@ -165,6 +165,12 @@ class Backend {
   // mode the result has the bits of attention() with W = 1.
   virtual void merge_partials(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N]; or empty*/, Tensor sums /*float32 [W, T, N, Dv]*/,
                               Tensor weights /*float32 [W, T, N]*/, Tensor ks /*float32 [W, T, N]*/, float value_scale) = 0;
+  // The default mode's merge, of finished results: y = Σ w_i values[i], where w_i is rank first + i's share of the
+  // softmax over all W ranks, exp(lse - log Σ exp lse). A rank that saw nothing (lse -infinity; NaN and +infinity count
+  // as such) adds nothing whatever its values hold; where no rank saw anything y is 0. With all W values y is the merged
+  // result, with one it is that rank's term of the sum. Strides are free but for the innermost dimension.
+  virtual void merge_results(Tensor y /*[T, N, Dv] compute or float32*/, Tensor values /*[n, T, N, Dv]*/,
+                             Tensor lses /*float32 [W, T, N]*/, int first) = 0;
 
   // Chooses top_k experts of each row; ties go to the lowest id. The bias takes part in the choice only.
   virtual void route(Tensor ids /*int32 [T, k], ascending id*/, Tensor weights /*float32 [T, k]*/, Tensor logits /*float32 [T, E]*/,

@@ -182,6 +182,36 @@ void add_partials(Cases& cases, const AttentionShape& s, int ranks, int n_stripe
       });
 }
 
+// Finished results of W ranks; one row is empty on every rank, one on all but the last, and empty values are poison.
+void add_results(Cases& cases, int ranks, int first, int n_values, DType from, DType to) {
+  add_case(cases,
+           fmt::format("merge_results {} ranks, values of {} from {}, {} to {}", ranks, n_values, first,
+                       short_name(from), short_name(to)),
+           tolerance(to), [=](Inputs& in) {
+             const int64_t t = 5, n = 3, dv = 23;
+             const Tensor values = in.normals(from, {n_values, t, n, dv}), lses = in.normals(kF32, {ranks, t, n}, 3.0f);
+             std::vector<float> host(static_cast<size_t>(ranks * t * n));
+             Backend& be = in.backend();
+             be.download(host.data(), lses);
+             for (int w = 0; w < ranks; ++w) {
+               const auto row = static_cast<size_t>(w * t * n);
+               host[row] = w % 2 ? NAN : -INFINITY;
+               if (w + 1 < ranks) host[row + 4] = w % 2 ? -INFINITY : INFINITY;
+               if (w == 0) host[row + 7] = -INFINITY;
+             }
+             be.upload(lses, host.data());
+             if (first == 0) {  // what rank 0 leaves where it saw nothing must not matter
+               const Tensor poison = in.poisoned(from, {dv});
+               for (const auto& [token, head] : {std::pair{0, 0}, {2, 1}}) {
+                 be.copy(values.rows(0, 1).view({t, n * dv}).rows(token, token + 1).columns(head * dv, (head + 1) * dv),
+                         poison.view({1, dv}));
+               }
+             }
+             const Tensor y = in.poisoned(to, {t, n, dv + 2}).columns(0, dv);
+             return PreparedCase{[=, &be] { be.merge_results(y, values, lses, first); }, {y}};
+           });
+}
+
 Tensor rope_table(Inputs& in, int d) {
   std::vector<float> values;
   for (int position = 0; position < 400; ++position) {
@@ -327,6 +357,11 @@ Cases conformance_cases() {
       add_attention(cases, grouped, {{2500, 1}}, t, t, stripes, {1, 1, 16, 0}, "long");
       add_attention(cases, latent, {{1500, 30}, {0, 3}}, t, t, stripes, {1, 1, 16, 0}, "long");
     }
+  }
+  for (const DType t : {kF32, kBF16}) {
+    for (const int ranks : {1, 2, 3, 8}) add_results(cases, ranks, 0, ranks, t, t);
+    add_results(cases, 4, 2, 1, t, kF32);
+    add_results(cases, 4, 0, 1, t, kF32);
   }
   RouterSpec v3{RouterScore::kSigmoid, GroupScore::kTopTwoSum, 4, 2, 4, true, 2.5f};
   RouterSpec v2{RouterScore::kSoftmax, GroupScore::kMax, 8, 3, 6, false, 16.0f};

@@ -62,6 +62,17 @@ void check_divides(std::vector<std::string>& problems, const Layout& l, const ch
   }
 }
 
+// The ranks of a DCP group hold parts of the same rows, so they must share their KV heads. A latent row is every head's.
+void check_context_groups(std::vector<std::string>& problems, const Layout& l, const ModelDims& m) {
+  if (l.dcp == 1 || m.kv_heads == 0 || l.tp % l.dcp != 0) return;
+  const int64_t copies = std::max<int64_t>(1, l.tp / m.kv_heads);  // neighbouring ranks with the same KV heads
+  if (copies % l.dcp == 0) return;
+  problems.push_back(fmt::format(
+      "--decode-context-parallel-size {} needs groups of ranks that hold the same KV heads, but with num_key_value_heads {} and "
+      "--tensor-parallel-size {} only {} ranks share a head; use {}",
+      l.dcp, m.kv_heads, l.tp, copies, legal_values(static_cast<int>(copies), [&](int v) { return copies % v == 0; })));
+}
+
 }  // namespace
 
 std::vector<std::string> layout_problems(const Layout& l, const ModelDims& m, bool reproducible) {
@@ -74,7 +85,7 @@ std::vector<std::string> layout_problems(const Layout& l, const ModelDims& m, bo
     problems.push_back(fmt::format("--decode-context-parallel-size {} does not divide --tensor-parallel-size {}; use {}", l.dcp, l.tp,
                                    legal_values(l.tp, [&](int v) { return l.tp % v == 0; })));
   }
-  if (l.dcp > 1) problems.push_back("--decode-context-parallel-size above 1 is not built yet");
+  check_context_groups(problems, l, m);
   if (l.pcp > 1) problems.push_back("--prefill-context-parallel-size above 1 is not built yet");
   if (l.dp > 1) problems.push_back("--data-parallel-size above 1 is not built yet");
   check_divides(problems, l, "num_attention_heads", m.heads);

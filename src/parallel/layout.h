@@ -29,6 +29,15 @@ struct ModelDims {
   int64_t ffn = 0, moe_ffn = 0, shared_ffn = 0;
 };
 
+// How the ranks of a DCP group share the attention of a sequence; decided before any rank starts.
+struct ContextOptions {
+  enum class Exchange { kAllToAll, kGatherScatter };
+  int interleave = 1;                 // tokens in a run on one rank
+  bool replicate_queries = false;     // every rank computes the group's query heads instead of gathering them
+  bool project_before_merge = false;  // latent attention: the value up-projection comes before the exchange
+  Exchange exchange = Exchange::kAllToAll;
+};
+
 // Every rule that the combination breaks, each as one sentence with the numbers and the nearest legal values.
 std::vector<std::string> layout_problems(const Layout&, const ModelDims&, bool reproducible);
 

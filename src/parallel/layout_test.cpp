@@ -49,6 +49,40 @@ TEST(Layout, KvHeadsAreSplitOrReplicated) {
   }
 }
 
+// A group's ranks must hold the same KV heads, which is what layout_problems promises to see to.
+TEST(Layout, ContextGroupsShareTheirKvHeads) {
+  for (int tp : {1, 2, 4, 6, 8, 12}) {
+    for (int64_t kv : {1, 2, 4, 12}) {
+      if (tp % kv != 0 && kv % tp != 0) continue;
+      for (int dcp : {1, 2, 3, 4, 6, 8, 12}) {
+        if (tp % dcp != 0) continue;
+        const Layout l{.tp = tp, .dcp = dcp};
+        bool share = true;
+        for (int r = 0; r < tp; ++r) {
+          const int first = dcp_group(l, r)[0];
+          const Placement mine = place(Role::kKvHeads, l, r, kv), theirs = place(Role::kKvHeads, l, first, kv);
+          share = share && mine.part == theirs.part && mine.parts == theirs.parts;
+        }
+        const ModelDims m{.model_type = "llama", .heads = 24, .kv_heads = kv, .ffn = 24};
+        EXPECT_EQ(layout_problems(l, m, false).empty(), share) << tp << " " << dcp << " " << kv;
+      }
+    }
+  }
+  EXPECT_TRUE(layout_problems({.tp = 8, .dcp = 8}, kV3, true).empty());  // a latent row is every head's
+}
+
+TEST(Layout, GroupHeadsAreThoseOfTheGroupsRanks) {
+  const Layout l{.tp = 8, .dcp = 4};
+  for (int r = 0; r < l.tp; ++r) {
+    const Placement p = place(Role::kGroupHeads, l, r);
+    const Range group = part_of(16, p.part, p.parts);
+    const std::vector<int> ranks = dcp_group(l, r);
+    const Placement first = place(Role::kHeads, l, ranks.front()), last = place(Role::kHeads, l, ranks.back());
+    EXPECT_EQ(group.begin, part_of(16, first.part, first.parts).begin);
+    EXPECT_EQ(group.end, part_of(16, last.part, last.parts).end);
+  }
+}
+
 RC_GTEST_PROP(Layout, PartsCoverExactlyOnce, ()) {
   const int64_t n = *rc::gen::inRange(0, 1000);
   const int parts = *rc::gen::inRange(1, 17);

@@ -20,6 +20,9 @@ void add_rank_options(OptionTable& t, EngineConfig& c) {
   t.set_group("ranks");
   range(t.add("tensor-parallel-size", &c.layout.tp, "ranks that share each layer", {"tp"}), 1, 1024);
   range(t.add("decode-context-parallel-size", &c.layout.dcp, "ranks that share one sequence's KV cache; divides tp", {"dcp"}), 1, 1024);
+  t.add("dcp-config", &c.dcp_config, "JSON object: interleave_size (1), enable_query_replication (true), enable_project_before_merge (true), comm_backend (a2a, or ag_rs)");
+  range(t.add("dcp-kv-cache-interleave-size", &c.dcp_interleave, "interleave_size of --dcp-config; 0: as there", {"cp-kv-cache-interleave-size"}), 0, 65536);
+  t.add("dcp-comm-backend", &c.dcp_comm_backend, "comm_backend of --dcp-config; empty: as there").choices = {"", "a2a", "ag_rs"};
   range(t.add("prefill-context-parallel-size", &c.layout.pcp, "ranks that share one prompt's tokens", {"pcp"}), 1, 1024);
   range(t.add("data-parallel-size", &c.layout.dp, "independent copies of the attention", {"dp"}), 1, 1024);
   t.add("device", &c.device, "back end of every rank").choices = {"cpu", "reference"};
@@ -30,7 +33,7 @@ void add_rank_options(OptionTable& t, EngineConfig& c) {
 
 void add_cache_options(OptionTable& t, EngineConfig& c) {
   t.set_group("cache");
-  t.add("kv-cache-dtype", &c.kv_cache_dtype, "type of cached keys and values; auto: the activation type").choices = {"auto", "float32", "bf16", "bfloat16"};
+  t.add("kv-cache-dtype", &c.kv_cache_dtype, "type of cached keys and values; auto: the activation type").choices = {"auto", "float32", "bf16", "bfloat16", "fp8", "fp8_e4m3"};
   range(t.add("block-size", &c.block_size, "tokens of a KV block on one rank"), 1, 65536);
   range(t.add("gpu-memory-utilization", &c.memory_utilization, "share of the device's memory to use (CPU ranks: of half the machine's)", {"memory-utilization"}), 0.01, 1.0);
   t.add("kv-cache-memory-bytes", &c.kv_cache_memory, "KV bytes of each rank (64GiB, 10G); overrides the share", {"kv-cache-memory"});

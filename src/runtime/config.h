@@ -23,6 +23,9 @@ struct EngineConfig {
   Layout layout;
   std::string device = "cpu";
   int threads = 0;  // per rank; 0: the cores divided by the local ranks
+  std::string dcp_config;         // JSON object; see runtime/context_setup.h
+  int dcp_interleave = 0;         // the same settings under vLLM's names; 0 and empty: not given
+  std::string dcp_comm_backend;
   bool reproducible = false;
   double stall_seconds = 8.0;
 

@@ -10,7 +10,7 @@ namespace braid {
 
 SchedulerConfig scheduler_config(const RankSetup& s, int64_t n_blocks, std::vector<int32_t> eos_token_ids) {
   SchedulerConfig c;
-  c.block_tokens = int64_t{s.config.block_size} * s.config.layout.dcp;
+  c.block_tokens = s.virtual_block();
   c.n_blocks = n_blocks;
   c.max_num_seqs = s.config.max_num_seqs;
   c.max_num_batched_tokens = s.config.max_num_batched_tokens;
@@ -230,6 +230,9 @@ std::vector<Engine::OptionState> EngineLoop::options() const {
   say("num-kv-blocks", s.config.num_kv_blocks ? std::to_string(s.config.num_kv_blocks) : "auto", std::to_string(executor_->n_blocks()),
       s.config.num_kv_blocks ? "" : "from the memory budget");
   say("layout", s.config.layout.to_string(), s.config.layout.to_string());
+  say("block-size", std::to_string(s.config.block_size), std::to_string(s.virtual_block()),
+      s.config.layout.dcp > 1 ? "tokens of a block over all ranks of a group: the unit of prefix matches" : "");
+  for (const ContextChoice& choice : s.context.choices) say(choice.option.c_str(), choice.asked, choice.active, choice.reason);
   say("threads", std::to_string(s.config.threads), std::to_string(s.threads));
   say("enable-prefix-caching", s.config.prefix_caching ? "on" : "off", s.config.prefix_caching ? "on" : "off");
   say("reproducible", s.config.reproducible ? "on" : "off", s.config.reproducible ? "on" : "off");

@@ -28,7 +28,7 @@ int64_t kv_budget(const RankSetup& s, int n_local) {
 int64_t blocks_for(const RankSetup& s, int64_t block_bytes, int n_local) {
   const EngineConfig& c = s.config;
   if (c.num_kv_blocks > 0) return c.num_kv_blocks;
-  const int64_t per_sequence = (s.max_model_len + c.block_size - 1) / c.block_size;
+  const int64_t per_sequence = (s.max_model_len + s.virtual_block() - 1) / s.virtual_block();
   const int64_t useful = per_sequence * c.max_num_seqs;
   const int64_t budget = kv_budget(s, n_local);
   const int64_t blocks = std::min(useful, budget / block_bytes);
@@ -38,7 +38,7 @@ int64_t blocks_for(const RankSetup& s, int64_t block_bytes, int n_local) {
   }
   if (s.max_model_len_asked && blocks < per_sequence) {
     throw Error("--max-model-len {} needs {} KV blocks of {} bytes a rank, but only {} fit; lower it to {} or raise --gpu-memory-utilization",
-                s.max_model_len, per_sequence, block_bytes, blocks, blocks * c.block_size);
+                s.max_model_len, per_sequence, block_bytes, blocks, blocks * s.virtual_block());
   }
   return blocks;
 }

@@ -59,6 +59,7 @@ class CountingBackend final : public Backend {
   void attention(Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void attention_partial(Tensor, Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void merge_partials(Tensor, Tensor, Tensor, Tensor, Tensor, float) override {}
+  void merge_results(Tensor, Tensor, Tensor, int) override {}
   void route(Tensor, Tensor, Tensor, Tensor, const RouterSpec&) override {}
   void moe(Tensor, Tensor, Tensor, Tensor, const ExpertWeights&) override {}
   void sample(std::span<SampleResult>, Tensor, std::span<const SamplingRow>) override {}
@@ -163,11 +164,12 @@ RankPlan plan_rank(const RankSetup& setup, int rank, PaperWorld& world, const We
   p.rank = rank;
   p.file_bytes = runner.counters().bytes_read;
   p.weights_bytes = runner.counters().weights_bytes;
-  p.kv_bytes_per_token = static_cast<double>(runner.block_bytes()) / setup.config.block_size;
+  p.kv_bytes_per_token = static_cast<double>(runner.block_bytes()) / static_cast<double>(setup.virtual_block());
   runner.allocate_cache(1);
-  runner.forward(one_sequence(1, setup.config.block_size));
+  runner.forward(one_sequence(1, setup.virtual_block()));
   p.decode_collectives = runner.counters().collectives;
-  runner.forward(one_sequence(std::min<int64_t>(setup.config.max_num_batched_tokens, setup.max_model_len), setup.config.block_size));
+  p.context = runner.counters().context;
+  runner.forward(one_sequence(std::min<int64_t>(setup.config.max_num_batched_tokens, setup.max_model_len), setup.virtual_block()));
   p.workspace_bytes = runner.counters().workspace_bytes;
   return p;
 }
@@ -180,19 +182,19 @@ RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
   const auto source = headers_of(setup);
   for (int rank = 0; rank < world.size(); ++rank) plan.ranks.push_back(plan_rank(setup, rank, world, *source));
 
-  const int64_t block_size = setup.config.block_size;
+  const int64_t block_tokens = setup.virtual_block();
   plan.n_blocks = setup.config.num_kv_blocks;
   if (plan.n_blocks == 0) {
     plan.n_blocks = std::numeric_limits<int64_t>::max();
     for (const RankPlan& r : plan.ranks) {
-      const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_size));
+      const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens));
       const int64_t budget = memory_bytes > 0 ? static_cast<int64_t>(setup.config.memory_utilization * static_cast<double>(memory_bytes)) - r.weights_bytes - r.workspace_bytes
                                               : kv_budget(setup, world.size());
       plan.n_blocks = std::min(plan.n_blocks, std::max<int64_t>(0, budget / block_bytes));
     }
   }
-  for (RankPlan& r : plan.ranks) r.kv_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_size * plan.n_blocks));
-  plan.kv_tokens = plan.n_blocks * block_size * setup.config.layout.dcp;
+  for (RankPlan& r : plan.ranks) r.kv_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens * plan.n_blocks));
+  plan.kv_tokens = plan.n_blocks * block_tokens;
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "model/layers/attention.h"
 #include "runtime/setup.h"
 
 namespace braid {
@@ -20,6 +21,7 @@ struct RankPlan {
   double kv_bytes_per_token = 0;  // all layers, averaged over a sequence
   int64_t kv_bytes = 0;
   std::map<std::string, CollectiveCount> decode_collectives;  // of one step with one token
+  ContextUse context;
 };
 
 struct RunPlan {

@@ -14,9 +14,9 @@ std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
 }
 
 Runner::Runner(const RankSetup& setup, int rank, World& world, const WeightSource& source, std::unique_ptr<Backend> backend)
-    : setup_(&setup), world_(&world), backend_(std::move(backend)), parallel_(setup.config.layout, rank, world, setup.config.reproducible),
+    : setup_(&setup), world_(&world), backend_(std::move(backend)), parallel_(setup.config.layout, rank, world, setup.config.reproducible, setup.context.options),
       reader_(source, setup.compute) {
-  shard_.block_size = setup.config.block_size;
+  shard_ = {setup.config.layout.dcp, setup.context.options.interleave, setup.config.block_size, parallel_.where().dcp};
   const LoadContext context{*backend_, parallel_, reader_, setup.model, setup.compute};
   model_ = make_model(context, setup.max_model_len);
 }
@@ -66,6 +66,8 @@ RankCounters Runner::counters() const {
   c.kv_rows_written = rows_written_;
   c.kv_rows_read = rows_read_;
   c.collectives = parallel_.tp().counts();
+  c.collectives.insert(parallel_.dcp().counts().begin(), parallel_.dcp().counts().end());
+  c.context = model_->context_use();
   return c;
 }
 

@@ -17,6 +17,7 @@ struct RankCounters {
   int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
   int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
   std::map<std::string, CollectiveCount> collectives;
+  ContextUse context;
 };
 
 class Runner {

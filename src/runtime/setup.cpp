@@ -27,6 +27,7 @@ DType compute_type(const EngineConfig& c, const ModelConfig& m, std::vector<std:
 
 DType kv_type(const EngineConfig& c, DType compute) {
   if (c.kv_cache_dtype == "auto") return compute;
+  if (c.kv_cache_dtype == "fp8" || c.kv_cache_dtype == "fp8_e4m3") return DType::kF8E4M3;
   return c.kv_cache_dtype == "float32" ? DType::kF32 : DType::kBF16;
 }
 
@@ -93,6 +94,7 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   s.max_model_len = parse_length(c.max_model_len, s.model, problems);
   s.max_model_len_asked = c.max_model_len != "auto" && c.max_model_len != "-1";
   for (std::string& p : layout_problems(c.layout, dims_of(s.model), c.reproducible)) problems.push_back(std::move(p));
+  s.context = resolve_context(c, s.model, s.compute, problems);
   if (!c.kv_cache_memory.empty()) {
     try {
       parse_bytes(c.kv_cache_memory);

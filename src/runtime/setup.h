@@ -6,6 +6,7 @@
 
 #include "model/config.h"
 #include "runtime/config.h"
+#include "runtime/context_setup.h"
 
 namespace braid {
 
@@ -14,9 +15,12 @@ struct RankSetup {
   ModelConfig model;
   DType compute = DType::kF32;   // activations
   DType kv_dtype = DType::kF32;  // cached keys and values
+  ContextSetup context;          // how a decode-context-parallel group works
   int64_t max_model_len = 0;     // tokens of prompt and answer together; may shrink to what the cache holds
   bool max_model_len_asked = false;
   int threads = 1;               // per rank
+
+  int64_t virtual_block() const { return int64_t{config.block_size} * config.layout.dcp; }  // tokens of a block id
 };
 
 // Everything that is wrong is appended to `problems`; where there are any, the result is not fit for a run.

@@ -209,7 +209,7 @@ void Server::Impl::route(const ExchangePtr& x) {
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     return x->reply(std::move(reply));
   }
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : request.method;
   std::string allowed;
   for (const Route& r : routes()) {
     if (path != r.path) continue;

@@ -184,6 +184,16 @@ class Answers(ServeCase):
         self.assertEqual(self.server.request("GET", "/v1/nothing")[0], 404)
         self.assertEqual(self.server.request("GET", "/health")[0], 200)
 
+    def test_eval_asks_over_http(self):
+        asked = braid.run("eval", "--model", braid.DEMO, "--data", braid.EVAL, "--url", f"http://127.0.0.1:{self.server.port}", "--limit", "1", "--json")
+        self.assertEqual(asked.code, 0, asked)
+        report = asked.json()
+        self.assertEqual(report["prompt_mismatches"], 0)
+        self.assertEqual(len(report["tasks"]), 10)
+        for name, task in report["tasks"].items():
+            self.assertEqual((task["total"], task["correct"], task["equal_transcripts"]), (1, 1, 1), name)
+            self.assertLessEqual(task["max_abs_dlogprob"], 1e-3, name)
+
     def test_log_names_layout_and_address(self):
         self.assertRegex(self.server.log(), r"tp2 float32 serves demo on http://127\.0\.0\.1:\d+")
 

@@ -50,6 +50,12 @@ std::vector<CacheSpec> DecoderModel::caches() const {
   return specs;
 }
 
+ContextUse DecoderModel::context_use() const {
+  ContextUse use;
+  for (const DecoderLayer& l : layers_) l.attention->count(use);
+  return use;
+}
+
 RopeTable load_rope_table(const LoadContext& context, int64_t max_positions) {
   const RopeConfig& rope = context.config.rope;
   const std::vector<float> host = make_rope_table(rope, max_positions);

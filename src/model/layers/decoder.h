@@ -26,6 +26,7 @@ class DecoderModel final : public Model {
   DecoderModel(const LoadContext&, const MakeLayer&);
   Tensor forward(const BatchMeta&, std::span<const KvCache>) const override;
   std::vector<CacheSpec> caches() const override;
+  ContextUse context_use() const override;
 
  private:
   DecoderModel(const LoadContext&, const MakeLayer&, const Scope::HostWeight& embedding);

@@ -5,14 +5,16 @@
 namespace braid {
 
 GroupedAttention::GroupedAttention(const Scope& s, const RopeTable& rope)
-    : backend_(&s.backend()), rope_(rope), heads_(s.config().n_heads / s.parallel().layout().tp),
+    : backend_(&s.backend()), rope_(rope),
+      exchange_(s.backend(), s.parallel(),
+                {.scale = static_cast<float>(s.config().softmax_scale()), .n_stripes = s.parallel().reproducible() ? Parallel::kCanonicalSlices : 1}),
+      heads_(s.config().n_heads / s.parallel().layout().tp),
       kv_heads_(std::max<int64_t>(1, s.config().n_kv_heads / s.parallel().layout().tp)), head_dim_(s.config().head_dim),
-      eps_(s.config().norm_eps),
-      spec_{.scale = static_cast<float>(s.config().softmax_scale()), .n_stripes = s.parallel().reproducible() ? Parallel::kCanonicalSlices : 1},
+      query_heads_(exchange_.replicates_queries() ? heads_ * exchange_.group_size() : heads_), eps_(s.config().norm_eps),
       out_(s / "o_proj", Role::kAttnOut, s.config().hidden, s.config().n_heads * head_dim_, "attn_out") {
   const ModelConfig& c = s.config();
   const int64_t kv_rows = c.n_kv_heads * head_dim_;
-  qkv_ = s.linear({{"q_proj", Role::kHeads, c.n_heads * head_dim_},
+  qkv_ = s.linear({{"q_proj", exchange_.replicates_queries() ? Role::kGroupHeads : Role::kHeads, c.n_heads * head_dim_},
                    {"k_proj", Role::kKvHeads, kv_rows, c.n_kv_heads},
                    {"v_proj", Role::kKvHeads, kv_rows, c.n_kv_heads}},
                   c.hidden, c.attention_bias);
@@ -23,16 +25,17 @@ GroupedAttention::GroupedAttention(const Scope& s, const RopeTable& rope)
 }
 
 void GroupedAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
-  const int64_t n = x.dim(0), q_lanes = heads_ * head_dim_, kv_lanes = kv_heads_ * head_dim_;
+  const int64_t n = x.dim(0), q_lanes = query_heads_ * head_dim_, kv_lanes = kv_heads_ * head_dim_;
   Tensor qkv = backend_->scratch(x.dtype, {n, qkv_.n});
   backend_->linear(qkv, x, qkv_);
-  Tensor q = qkv.columns(0, q_lanes).split_last(heads_, head_dim_);
+  Tensor q = qkv.columns(0, q_lanes).split_last(query_heads_, head_dim_);
   Tensor k = qkv.columns(q_lanes, q_lanes + kv_lanes).split_last(kv_heads_, head_dim_);
   Tensor v = qkv.columns(q_lanes + kv_lanes, q_lanes + 2 * kv_lanes).split_last(kv_heads_, head_dim_);
   backend_->gqa_rope_cache(q, k, v, q_norm_, k_norm_, eps_, rope_, cache, b);
+  if (!exchange_.replicates_queries()) q = exchange_.gather_queries(q);
   Tensor o = backend_->scratch(x.dtype, {n, heads_, head_dim_});
-  backend_->attention(o, {}, q, cache, spec_, b);
-  out_(y, o.view({n, q_lanes}));
+  exchange_.attend(o, q, cache, b, head_dim_, nullptr);
+  out_(y, o.view({n, heads_ * head_dim_}));
 }
 
 }  // namespace braid

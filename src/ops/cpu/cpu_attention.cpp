@@ -8,6 +8,7 @@
 // dealt among its stripes exactly as positions are among ranks, so that the same class answers for both.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -346,6 +347,40 @@ void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weight
     float* out_lse = lse ? lse.row<float>(t) + n : nullptr;
     kernels_.attention_finish(partial(0), 1, static_cast<int>(dv), value_scale, &out, y.dtype,
                               lse ? &out_lse : nullptr);
+  });
+}
+
+void CpuBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
+  const int64_t ranks = lses.dim(0), n_values = values.dim(0), heads = y.dim(1), dv = y.dim(2);
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first, first + n_values,
+              ranks);
+  const ScratchScope temporary(*this);
+  const Tensor memory = scratch(DType::kF32, {workers_.size(), 2, dv});
+  for_rows(y.dim(0) * heads, static_cast<double>(n_values * dv), [&](int64_t row, int worker) {
+    const int64_t t = row / heads, n = row % heads;
+    float weights[kMaxRanks], most = kNothing, total = 0.0f;
+    for (int64_t w = 0; w < ranks; ++w) {
+      const float lse = lses.row<float>(w)[t * lses.stride[1] + n];
+      weights[w] = lse < std::numeric_limits<float>::infinity() ? lse : kNothing;  // NaN fails the comparison
+      most = std::max(most, weights[w]);
+    }
+    for (int64_t w = 0; w < ranks; ++w) {
+      weights[w] = weights[w] == kNothing ? 0.0f : std::exp(weights[w] - most);
+      total += weights[w];
+    }
+    float* sum = memory.row<float>(worker);
+    float* term = sum + dv;
+    std::fill(sum, sum + dv, 0.0f);
+    for (int64_t i = 0; i < n_values; ++i) {
+      const float weight = weights[first + i];
+      if (weight == 0.0f) continue;
+      const int64_t at = i * values.stride[0] + t * values.stride[1] + n * values.stride[2];
+      kernels_.to_float(term, static_cast<const char*>(values.data) + at * size_of(values.dtype), values.dtype, dv);
+      kernels_.from_float(term, DType::kF32, term, dv, weight / total);
+      kernels_.add(sum, term, dv);
+    }
+    kernels_.from_float(row_of(y, t, n), y.dtype, sum, dv, 1.0f);
   });
 }
 

@@ -143,6 +143,29 @@ void ReferenceBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor 
   }
 }
 
+void ReferenceBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
+  const int64_t dv = y.dim(2);
+  for (int64_t t = 0; t < y.dim(0); ++t) {
+    for (int64_t n = 0; n < y.dim(1); ++n) {
+      auto lse = [&](int64_t w) {
+        const double l = lses.row<float>(w)[t * lses.stride[1] + n];
+        return l < std::numeric_limits<double>::infinity() ? l : -std::numeric_limits<double>::infinity();
+      };
+      double most = -std::numeric_limits<double>::infinity(), weight = 0.0;
+      for (int64_t w = 0; w < lses.dim(0); ++w) most = std::max(most, lse(w));
+      std::vector<double> total(static_cast<size_t>(dv), 0.0);
+      for (int64_t w = 0; w < lses.dim(0); ++w) weight += lse(w) == -std::numeric_limits<double>::infinity() ? 0.0 : std::exp(lse(w) - most);
+      for (int64_t i = 0; i < values.dim(0); ++i) {
+        if (lse(first + i) == -std::numeric_limits<double>::infinity()) continue;
+        const double share = std::exp(lse(first + i) - most) / weight;
+        const std::vector<double> part = read(values, i * values.stride[0] + t * values.stride[1] + n * values.stride[2], dv);
+        for (size_t d = 0; d < part.size(); ++d) total[d] += share * part[d];
+      }
+      write(y, t * y.stride[0] + n * y.stride[1], total, y.dtype);
+    }
+  }
+}
+
 void ReferenceBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
                                  const BatchMeta& batch) {
   const Tensor sum = scratch(DType::kF32, {1, y.dim(0), y.dim(1), y.dim(2)});

@@ -1,0 +1,231 @@
+"""Decode context parallelism, end to end: every layout gives the recorded logits, and with --reproducible the same bits;
+each rank holds and reads its own share of the rows and nothing else; what cannot work is refused in words.
+
+--slow runs the full grid instead of a pairwise selection.
+"""
+import itertools
+import json
+import os
+import struct
+import sys
+import tempfile
+import unittest
+
+import braid
+
+SLOW = "--slow" in sys.argv
+ALL_MODES = "full,chunk:1,chunk:7,cached,batched,preempted"
+# Heads that share a key/value row: the largest group of a layout must fit tp / kv_heads.
+KV_HEADS = {"deepseek_v2_lite": 1, "deepseek_v3": 1, "llama": 2, "qwen3_moe": 4}
+LATENT = ("deepseek_v2_lite", "deepseek_v3")
+
+
+def run(command, model, *arguments):
+    done = braid.run(command, "--model", braid.fixture(model), "--device", "cpu", "--threads", "1", *arguments)
+    return done.code, done.out, done.err
+
+
+def layout(tp, dcp, interleave=1, backend="a2a", replicate=True, project=True):
+    config = {"interleave_size": interleave, "enable_query_replication": replicate,
+              "enable_project_before_merge": project, "comm_backend": backend}
+    # Small blocks, so that sequences of a few tokens need new ones and the preempted mode preempts.
+    block = max(interleave, 16 // dcp)
+    return ["-tp", tp, "-dcp", dcp, "--block-size", block, "--dcp-config", json.dumps(config)]
+
+
+def tensors(path):
+    """{name: (shape, bytes)} of a safetensors file."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: (t["shape"], data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def local_length(n, rank, ranks, interleave):
+    """How many of positions 0..n-1 a rank holds, by counting."""
+    return sum(1 for g in range(n) if g // interleave % ranks == rank)
+
+
+def layouts():
+    """(model, tp, dcp, interleave, backend, replicate, project): all of them, or a pairwise selection."""
+    every = [(model, tp, dcp, s, backend, r, p)
+             for model, tp, dcp, s, backend, r, p in itertools.product(
+                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False))
+             if tp % dcp == 0 and dcp <= tp // KV_HEADS[model] and s * dcp <= 32 and (p or model in LATENT)]
+    if SLOW:
+        return every
+    # Greedy: the layout with the most pairs of values not seen yet, until none is left.
+    pairs = lambda row: set(itertools.combinations(enumerate(row), 2))
+    left, chosen = set().union(*map(pairs, every)), []
+    while left:
+        best = max(every, key=lambda row: len(pairs(row) & left))
+        chosen.append(best)
+        left -= pairs(best)
+    return chosen
+
+
+class Dcp(unittest.TestCase):
+    def verify(self, model, *arguments):
+        code, out, err = run("verify", model, "--json", *arguments)
+        self.assertTrue(out, err)
+        report = json.loads(out)
+        self.assertEqual([m["failures"] for m in report["modes"] if m["failures"]], [], (model, arguments))
+        self.assertEqual(code, 0, err)
+        return report
+
+    def test_every_layout_gives_the_recorded_logits(self):
+        chosen = layouts()
+        self.assertGreaterEqual(len(chosen), 12)
+        for i, (model, tp, dcp, s, backend, replicate, project) in enumerate(chosen):
+            # All modes on some layouts, a rotating one beside full on the others.
+            modes = ALL_MODES if SLOW or i % 6 == 0 else "full," + ALL_MODES.split(",")[1 + i % 5]
+            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project):
+                report = self.verify(model, "--dtype", "float32", "--modes", modes,
+                                     *layout(tp, dcp, s, backend, replicate, project))
+                for mode in report["modes"]:
+                    c = mode["ranks"][-1]
+                    calls = lambda name: c["collectives"].get(name, {"calls": 0})["calls"]
+                    layers, products = c["context_layers"], calls("attn_out")  # one output product a layer and step
+                    self.assertGreater(layers, 0)
+                    self.assertEqual(c["replicated_query_layers"], layers if replicate else 0)
+                    self.assertEqual(c["projected_before_merge_layers"], layers if project and model in LATENT else 0)
+                    self.assertEqual(calls("dcp_q"), 0 if replicate else products)
+                    self.assertEqual(calls("dcp_merge"), products)
+                    self.assertEqual(calls("dcp_lse"), products if backend == "ag_rs" else 0)
+
+    def bits(self, model, *arguments, modes=ALL_MODES):
+        """The dump of a run whose bits must not depend on the layout; what verify says of the values is another test's."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "dump")
+            code, out, err = run("verify", model, "--json", "--reproducible", "--modes", modes, "--dump", path, *arguments)
+            self.assertTrue(os.path.exists(path), err)
+            return json.loads(out), tensors(path)
+
+    def test_reproducible_bits_do_not_depend_on_the_layout(self):
+        models = KV_HEADS if SLOW else ("deepseek_v3", "llama")
+        for model, interleave in itertools.product(models, (1, 2, 4) if SLOW else (2,)):
+            report, wanted = self.bits(model, "--dtype", "float32", "-tp", 8, "-dcp", 1, "--block-size", 16,
+                                       "--dcp-config", '{"interleave_size": %d}' % interleave)
+            self.assertTrue(report["passed"])
+            self.assertEqual(len(wanted), 6 * 3 * 2)
+            for mode in ("chunk:1", "chunk:7", "batched"):
+                self.assertEqual(wanted[f"logits_{mode}_2"], wanted["logits_full_2"])
+            for dcp, backend, replicate in itertools.product((2, 4, 8), ("a2a", "ag_rs"), (True, False)):
+                # Blocks of 16 tokens over all ranks in every layout, so that prefix hits and preemptions fall alike.
+                if dcp > 8 // KV_HEADS[model] or dcp * interleave > 16:
+                    continue
+                if not SLOW and ((dcp == 4) + replicate + (backend == "a2a")) % 2:
+                    continue
+                with self.subTest(model=model, interleave=interleave, dcp=dcp, backend=backend, replicate=replicate):
+                    report, got = self.bits(model, "--dtype", "float32", *layout(8, dcp, interleave, backend, replicate))
+                    self.assertTrue(report["passed"])
+                    self.assertEqual(got.keys(), wanted.keys())
+                    self.assertEqual([name for name in wanted if got[name] != wanted[name]], [])
+                    for mode in report["modes"]:
+                        self.assertGreater(mode["ranks"][0]["collectives"]["dcp_merge"]["calls"], 0)
+                        self.assertEqual(mode["ranks"][0]["projected_before_merge_layers"], 0)
+
+    def test_each_rank_holds_and_reads_its_own_rows(self):
+        lengths = []
+        for file, answer in (("reference", 24), ("long", 1)):
+            stored = tensors(os.path.join(braid.fixture("deepseek_v3"), file + ".safetensors"))
+            lengths += [(stored[f"input_ids_{i}"][0][0], answer) for i in range(3) if f"input_ids_{i}" in stored]
+        self.assertEqual(len(lengths), 4)
+        one = {}
+        for dcp, s in ((1, 1), (2, 1), (4, 4), (8, 2)):
+            report = self.verify("deepseek_v3", "--dtype", "float32", "--modes", "full", "--no-enable-prefix-caching",
+                                 "--max-model-len", 2048, "--max-num-seqs", 1, "-tp", 8, "-dcp", dcp, "--block-size", 16,
+                                 "--dcp-config", json.dumps({"interleave_size": s}))
+            ranks = report["modes"][0]["ranks"]
+            self.assertEqual(len(ranks), 8)
+            for rank, c in enumerate(ranks):
+                local = lambda n: local_length(n, rank % dcp, dcp, s)
+                written = sum(local(prompt + answer - 1) for prompt, answer in lengths)
+                read = sum(local(prompt + i) for prompt, answer in lengths for i in range(answer))
+                self.assertEqual(c["kv_rows_written"], written)
+                self.assertEqual(c["kv_rows_read"], read)
+                one.setdefault(rank, c["cache_bytes"])
+                self.assertEqual(c["cache_bytes"] * dcp, one[rank])
+
+    def test_float8_cache(self):
+        # Every row reads the rounded cache, so the bits of a layout are those of one rank; that it is rounded shows.
+        for model, dcp in (("deepseek_v3", 8), ("llama", 4)):
+            run_one = lambda *arguments: self.bits(model, "--dtype", "bfloat16", *arguments, modes="full,cached")
+            _, wide = run_one("-tp", 8, "--block-size", 16, "--dcp-config", '{"interleave_size": 2}')
+            _, wanted = run_one("-tp", 8, "--block-size", 16, "--kv-cache-dtype", "fp8", "--dcp-config", '{"interleave_size": 2}')
+            report, got = run_one(*layout(8, dcp, 2), "--kv-cache-dtype", "fp8")
+            self.assertEqual(got, wanted)
+            self.assertNotEqual(got["logits_full_2"], wide["logits_full_2"])
+            for mode in report["modes"]:
+                for prompt in mode["prompts"]:
+                    # Against float32: three bits of mantissa in random weights; bfloat16 alone gives 0.01 to 0.02.
+                    self.assertLess(prompt["median_relative_rms"], 0.06)
+
+    def test_plan_counts_what_a_step_sends(self):
+        # deepseek_v3: 4 layers, 8 heads, latent 32 + 16 rotated lanes, values 24; one token; float32.
+        def plan(*arguments):
+            code, out, err = run("plan", "deepseek_v3", "--json", "--dtype", "float32", "--memory", "1G", *arguments)
+            self.assertEqual(code, 0, err)
+            return json.loads(out)
+
+        def padded(n):
+            return (n + 15) // 16 * 16
+
+        one = plan("-tp", 8)
+        p = plan(*layout(8, 8))
+        c = p["ranks"][0]["decode_collectives"]
+        self.assertEqual(c["dcp_merge"], {"calls": 4, "bytes": 4 * 8 * (padded(4 * 24) + 16)})
+        self.assertNotIn("dcp_q", c)
+        self.assertEqual(p["ranks"][0]["kv_bytes_per_token"] * 8, one["ranks"][0]["kv_bytes_per_token"])
+        self.assertEqual((p["context_parallel"]["replicated_queries"], p["context_parallel"]["projected_before_merge"]), (4, 4))
+        p = plan(*layout(8, 8, 1, "ag_rs", False, False))
+        c = p["ranks"][0]["decode_collectives"]
+        self.assertEqual(c["dcp_q"], {"calls": 4, "bytes": 4 * 4 * 48})
+        self.assertEqual(c["dcp_lse"], {"calls": 4, "bytes": 4 * 4 * 8})
+        self.assertEqual(c["dcp_merge"], {"calls": 4, "bytes": 4 * 4 * 8 * 32})
+
+    def test_what_is_off_says_why(self):
+        code, out, err = run("plan", "deepseek_v3", "--json", "--reproducible", "-tp", 8, "-dcp", 2)
+        self.assertEqual(code, 0, err)
+        rows = {c["option"]: c for c in json.loads(out)["context_parallel"]["choices"]}
+        self.assertEqual(rows["enable_project_before_merge"]["asked"], "on")
+        self.assertEqual(rows["enable_project_before_merge"]["active"], "off")
+        self.assertIn("--reproducible", rows["enable_project_before_merge"]["reason"])
+        self.assertEqual(rows["enable_query_replication"]["active"], "on")
+        code, out, err = run("plan", "llama", "--json", "-tp", 8, "-dcp", 2, "--dcp-config", '{"enable_query_replication": "auto"}')
+        self.assertEqual(code, 0, err)
+        rows = {c["option"]: c for c in json.loads(out)["context_parallel"]["choices"]}
+        self.assertIn("value up-projection", rows["enable_project_before_merge"]["reason"])
+        self.assertEqual(rows["enable_query_replication"]["asked"], "auto")
+        self.assertIn("us", rows["enable_query_replication"]["reason"])
+
+    def test_refusals(self):
+        for model, arguments, reason in (
+                ("deepseek_v3", ["-tp", 8, "-dcp", 3], "does not divide --tensor-parallel-size 8; use 1, 2, 4 or 8"),
+                ("llama", ["-tp", 4, "-dcp", 4], "only 2 ranks share a head; use 1 or 2"),
+                ("llama", ["-tp", 2, "-dcp", 2], "only 1 ranks share a head; use 1"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"interleave_size": 5}'], "does not divide --block-size 16"),
+                ("deepseek_v3", ["-tp", 2, "--dcp-config", '{"interleave_size": 4}'], "or --reproducible"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"interleave": 4}'], "'interleave' is unknown"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"interleave_size": true}'], "whole number"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"enable_query_replication": 1}'], 'true, false or "auto"'),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"comm_backend": "nccl"}'], '"a2a" or "ag_rs"'),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", "[1]"], "not a JSON object"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-comm-backend", "ag_rs", "--dcp-config", '{"comm_backend": "a2a"}'], "contradicts")):
+            with self.subTest(arguments=arguments):
+                code, out, err = run("plan", model, *arguments)
+                self.assertEqual(code, 2, out + err)
+                self.assertIn(reason, err)
+
+    def test_other_spellings(self):
+        code, out, err = run("plan", "deepseek_v3", "--json", "-tp", 4, "--decode-context-parallel-size", 2,
+                             "--cp-kv-cache-interleave-size", 8, "--dcp-comm-backend", "ag_rs")
+        self.assertEqual(code, 0, err)
+        rows = {c["option"]: c["active"] for c in json.loads(out)["context_parallel"]["choices"]}
+        self.assertEqual((rows["interleave_size"], rows["comm_backend"]), ("8", "ag_rs"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[a for a in sys.argv if a != "--slow"], verbosity=2)
