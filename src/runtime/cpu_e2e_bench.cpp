@@ -78,7 +78,8 @@ class OneSequence {
     sequence_.start = TokenPos(start);
     sequence_.tokens.resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
-      sequence_.tokens[static_cast<size_t>(i)] = static_cast<int32_t>((start + i) * 7919 % executor_.setup().model.vocab);
+      sequence_.tokens[static_cast<size_t>(i)] =
+          static_cast<int32_t>((start + i) * 7919 % executor_.setup().model.vocab);
     }
     sequence_.sample = true;
     plan_.step += 1;
@@ -152,8 +153,8 @@ class Report {
 
   void line(const std::string& what, double figure, const char* unit, double limit, double ratio) const {
     if (json_) {
-      fmt::print("{{\"what\": \"{}\", \"figure\": {:.6g}, \"unit\": \"{}\", \"limit\": {:.6g}, \"ratio\": {:.4f}}}\n", what,
-                 figure, unit, limit, ratio);
+      fmt::print("{{\"what\": \"{}\", \"figure\": {:.6g}, \"unit\": \"{}\", \"limit\": {:.6g}, \"ratio\": {:.4f}}}\n",
+                 what, figure, unit, limit, ratio);
     } else {
       fmt::print("{:<52} {:>10.1f} {:<8} limit {:>10.1f}  ratio {:.3f}\n", what, figure, unit, limit, ratio);
     }
@@ -222,8 +223,9 @@ int run(int argc, char** argv) {
     const double loaded = wall_seconds();
     const CpuCeilings c = measure_ceilings(kernels, n);
     if (!o.json) {
-      fmt::print("{} threads, level {}: {:.0f} GFLOP/s float32, {:.0f} bfloat16, {:.1f} GB/s read; loaded in {:.1f} s\n", n,
-                 kernels.level, c.float32_gflops, c.bf16_gflops, c.gigabytes, loaded - begin);
+      fmt::print(
+          "{} threads, level {}: {:.0f} GFLOP/s float32, {:.0f} bfloat16, {:.1f} GB/s read; loaded in {:.1f} s\n", n,
+          kernels.level, c.float32_gflops, c.bf16_gflops, c.gigabytes, loaded - begin);
     }
     const Figures f = measure(executor);
     report.figures(n, c, f);
@@ -231,7 +233,8 @@ int run(int argc, char** argv) {
       const Neighbour busy;
       const Figures beside = measure(executor);
       auto slower = [&](const char* what, double with, double without) {
-        report.line(fmt::format("{} beside a busy process, {} threads", what, n), with / without, "times", 2.2, with / without / 2.2);
+        report.line(fmt::format("{} beside a busy process, {} threads", what, n), with / without, "times", 2.2,
+                    with / without / 2.2);
       };
       slower("prefill of 512 tokens", beside.prefill_512, f.prefill_512);
       slower("prefill of 4,096 tokens", beside.prefill_4096, f.prefill_4096);
@@ -243,8 +246,8 @@ int run(int argc, char** argv) {
   const Report report(o, setup_of(o, 1).model);
   const double most = static_cast<double>(o.threads.back()) / o.threads.front();
   auto gain = [&](const char* what, double one, double several) {
-    report.line(fmt::format("{}: {} threads over {}", what, o.threads.back(), o.threads.front()), one / several, "times", most,
-                one / several / most);
+    report.line(fmt::format("{}: {} threads over {}", what, o.threads.back(), o.threads.front()), one / several,
+                "times", most, one / several / most);
   };
   gain("prefill of 512 tokens", all.front().prefill_512, all.back().prefill_512);
   gain("prefill of 4,096 tokens", all.front().prefill_4096, all.back().prefill_4096);

@@ -20,16 +20,20 @@ class AttentionTile {
   };
 
   static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-  static int64_t partial_floats(const Kernels& k, int dv, int rows) { return padded(rows * (padded(dv, k.lanes) + 2), 16); }
+  static int64_t partial_floats(const Kernels& k, int dv, int rows) {
+    return padded(rows * (padded(dv, k.lanes) + 2), 16);
+  }
   static bool in_pairs(const Kernels& k, const Shape& s) {
     return k.attention_bf16.tile && s.q == DType::kBF16 && s.cached != DType::kF32;
   }
   static int64_t floats(const Kernels& k, const Shape& s) {
     const int64_t q = s.q == DType::kF32 || in_pairs(k, s) ? 0 : padded(int64_t{s.rows} * s.dk, 16);
-    return q + padded(int64_t{kKeyTile} * s.dk, 16) + kKeyTile * padded(s.dv, 16) + padded(int64_t{s.rows} * (kKeyTile + 1), 16);
+    return q + padded(int64_t{kKeyTile} * s.dk, 16) + kKeyTile * padded(s.dv, 16) +
+           padded(int64_t{s.rows} * (kKeyTile + 1), 16);
   }
 
-  AttentionTile(const Kernels& kernels, const Shape& shape, float scale_log2, float* memory) : kernels_(kernels), shape_(shape) {
+  AttentionTile(const Kernels& kernels, const Shape& shape, float scale_log2, float* memory)
+      : kernels_(kernels), shape_(shape) {
     form_ = in_pairs(kernels, shape) ? &kernels.attention_bf16 : &kernels.attention_f32;
     args_.q = q_;
     args_.n_keys = n_keys_;

@@ -43,7 +43,12 @@ class BlockAttention {
  public:
   BlockAttention(const Kernels& kernels, const Tensor& q, const KvCache& cache, const AttentionSpec& spec,
                  const BatchMeta& batch, int dv, float* memory)
-      : kernels_(kernels), q_(q), cache_(cache), batch_(batch), dv_(dv), n_stripes_(stripes_here(spec, batch)),
+      : kernels_(kernels),
+        q_(q),
+        cache_(cache),
+        batch_(batch),
+        dv_(dv),
+        n_stripes_(stripes_here(spec, batch)),
         tile_(kernels, shape(q, cache, dv), spec.scale * cache.scale * 1.44269504088896341f, memory) {
     memory += AttentionTile::floats(kernels, shape(q, cache, dv));
     const int64_t each = AttentionTile::partial_floats(kernels, dv, kMostRows);
@@ -60,7 +65,8 @@ class BlockAttention {
     return {kMostRows, static_cast<int>(q.dim(2)), dv, q.dtype, cache.k.dtype};
   }
   static int64_t worker_floats(const Kernels& kernels, const Tensor& q, const KvCache& cache, int dv, int n_stripes) {
-    return AttentionTile::floats(kernels, shape(q, cache, dv)) + (1 + n_stripes) * AttentionTile::partial_floats(kernels, dv, kMostRows);
+    return AttentionTile::floats(kernels, shape(q, cache, dv)) +
+           (1 + n_stripes) * AttentionTile::partial_floats(kernels, dv, kMostRows);
   }
 
   int n_stripes() const { return n_stripes_; }
@@ -328,8 +334,8 @@ void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weight
 void CpuBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
   const int64_t ranks = lses.dim(0), n_values = values.dim(0), heads = y.dim(1), dv = y.dim(2);
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first, first + n_values,
-              ranks);
+  BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first,
+              first + n_values, ranks);
   const ScratchScope temporary(*this);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), 2, dv});
   for_rows(y.dim(0) * heads, static_cast<double>(n_values * dv), [&](int64_t row, int worker) {

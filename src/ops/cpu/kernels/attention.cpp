@@ -127,7 +127,8 @@ template <DType type>
 BRAID_INLINE U load_pairs(const void* row, int64_t d) {
   if constexpr (type == DType::kBF16) return load_as<U>(static_cast<const uint16_t*>(row) + d);
   const U16 both = load_as<U16>(static_cast<const uint8_t*>(row) + d);  // float8: exact in bfloat16
-  const F even = from_e4m3_bits(__builtin_convertvector(both & 0xff, U8)), odd = from_e4m3_bits(__builtin_convertvector(both >> 8, U8));
+  const F even = from_e4m3_bits(__builtin_convertvector(both & 0xff, U8)),
+          odd = from_e4m3_bits(__builtin_convertvector(both >> 8, U8));
   return (U)even >> 16 | ((U)odd & 0xffff0000u);
 }
 template <DType type>
@@ -136,7 +137,8 @@ BRAID_INLINE uint32_t load_half(const void* row, int64_t d) {  // one lane as bf
 }
 template <DType type>
 BRAID_INLINE U load_halves(const void* row, int64_t d) {
-  if constexpr (type == DType::kBF16) return __builtin_convertvector(load_as<U16>(static_cast<const uint16_t*>(row) + d), U);
+  if constexpr (type == DType::kBF16)
+    return __builtin_convertvector(load_as<U16>(static_cast<const uint16_t*>(row) + d), U);
   return (U)load_lanes(row, type, d) >> 16;
 }
 
@@ -169,7 +171,8 @@ void load_value_pairs(const AttentionArgs& a, const void* const* rows, int n_key
     auto* const to = static_cast<uint32_t*>(a.values) + j / 2 * a.state.stride;
     const void *even = rows[j], *odd = rows[j + 1 < n_keys ? j + 1 : j];  // half a pair is masked where it is read
     int d = 0;
-    for (; d + kLanes <= a.dv; d += kLanes) store_as<U>(to + d, load_halves<type>(even, d) | load_halves<type>(odd, d) << 16);
+    for (; d + kLanes <= a.dv; d += kLanes)
+      store_as<U>(to + d, load_halves<type>(even, d) | load_halves<type>(odd, d) << 16);
     if (d == a.dv) continue;
     U rest{};
     for (int i = 0; d + i < a.dv; ++i) rest[i] = load_half<type>(even, d + i) | load_half<type>(odd, d + i) << 16;
@@ -187,7 +190,8 @@ void load_values_bf16(const AttentionArgs& a, const void* const* rows, int n_key
 }
 
 template <int NV>
-BRAID_INLINE void rest_of_row(F (&acc)[NV], const uint16_t* p, const uint32_t* values, int64_t stride, int begin, int end) {
+BRAID_INLINE void rest_of_row(F (&acc)[NV], const uint16_t* p, const uint32_t* values, int64_t stride, int begin,
+                              int end) {
   for (int j = begin; j < end; j += 2) {
     const bool half = j + 1 == end;  // the other half is a key that this row must not see
     const uint32_t pair = p[j] | (half ? 0u : static_cast<uint32_t>(p[j + 1]) << 16), mask = half ? 0xffffu : ~0u;
