@@ -17,6 +17,7 @@ class AttentionTile {
     int rows = 0;  // of a block at most
     int dk = 0, dv = 0;
     DType q = DType::kF32, cached = DType::kF32;
+    bool whole_pairs = true;  // parts of a key that are loaded apart start at even lanes
   };
 
   static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -24,7 +25,7 @@ class AttentionTile {
     return padded(rows * (padded(dv, k.lanes) + 2), 16);
   }
   static bool in_pairs(const Kernels& k, const Shape& s) {
-    return k.attention_bf16.tile && s.q == DType::kBF16 && s.cached != DType::kF32;
+    return k.attention_bf16.tile && s.q == DType::kBF16 && s.cached != DType::kF32 && s.whole_pairs;
   }
   static int64_t floats(const Kernels& k, const Shape& s) {
     const int64_t q = s.q == DType::kF32 || in_pairs(k, s) ? 0 : padded(int64_t{s.rows} * s.dk, 16);
