@@ -1,6 +1,7 @@
 // Prints how fast tokenizers load, encode and decode, one after the other. A golden file (tests/data/tokenizers) lends
 // its normalizer, pre-tokenizer and decoder to a synthetic model of 150 000 entries, so that the numbers of every kind
-// can be had anywhere; a real tokenizer.json is measured as it is. Without arguments: the kinds that models in use have.
+// can be had anywhere; a real tokenizer.json is measured as it is. Without arguments: the kinds that models in use
+// have.
 //   tokenizer_bench [--text FILE] [JSON...]
 #include <fmt/core.h>
 
