@@ -1,7 +1,6 @@
 #include "model/layers/gqa.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/error.h"
 
@@ -36,19 +35,13 @@ void GroupedAttention::operator()(Tensor y, Tensor x, const KvCache& cache, cons
   Tensor v = qkv.columns(q_lanes + kv_lanes, q_lanes + 2 * kv_lanes).split_last(kv_heads_, head_dim_);
   backend_->gqa_rope_cache(q, k, v, q_norm_, k_norm_, eps_, rope_, cache, b);
   Tensor o = backend_->scratch(x.dtype, {n, heads_, head_dim_});
-  if (!b.parts) through_cache(o, q, cache, b);
   const int64_t first = query_heads_ > heads_ ? exchange_.group_rank() * heads_ * head_dim_ : 0;
   const Tensor own = qkv.columns(first, first + heads_ * head_dim_).split_last(heads_, head_dim_);
-  for (const StepPart& part : b.parts ? *b.parts : std::vector<StepPart>{}) {
-    const ScratchScope temporaries(*backend_);
-    const int64_t begin = part.first_row, end = begin + part.batch.n_tokens;
-    if (part.from_rows) {
-      attend_rows(*backend_, o.rows(begin, end), own.rows(begin, end), keys(k.rows(begin, end), v.rows(begin, end)), cache, part, *this,
-                  exchange_.scale());
-    } else {
-      through_cache(o.rows(begin, end), q.rows(begin, end), cache, part.batch);
-    }
-  }
+  for_parts(*backend_, b, [&](const StepPart* part, const BatchMeta& batch, int64_t begin, int64_t end) {
+    if (!part) return through_cache(o.rows(begin, end), q.rows(begin, end), cache, batch);
+    attend_rows(*backend_, o.rows(begin, end), own.rows(begin, end), keys(k.rows(begin, end), v.rows(begin, end)), cache, *part, *this,
+                exchange_.scale());
+  });
   out_(y, o.view({n, heads_ * head_dim_}));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 
 namespace braid {
@@ -25,13 +26,15 @@ struct UpProjections {
   HeadWeight k, v, k_expand, v_expand;
 };
 
-// The key rows of own heads as they are, [N, d_n, r]: strides of the checkpoint's layout.
-Tensor key_rows(const Tensor& kv_b, int64_t first, int64_t heads, int64_t nope, int64_t v_dim) {
-  Tensor k = kv_b.rows(first * (nope + v_dim), (first + heads) * (nope + v_dim));
-  k.rank = 3;
-  k.shape = {heads, nope, kv_b.dim(1)};
-  k.stride = {(nope + v_dim) * kv_b.stride[0], kv_b.stride[0], 1};
-  return k;
+// The key rows of `heads` heads as they are, [N, d_n, r].
+HeadWeight pack_key_rows(Backend& backend, const Tensor& kv_b, int64_t first, int64_t heads, int64_t nope, int64_t v_dim) {
+  const int64_t latent = kv_b.dim(1), bytes = nope * latent * size_of(kv_b.dtype);
+  std::unique_ptr<std::byte[]> rows(new std::byte[static_cast<size_t>(heads * bytes)]);
+  for (int64_t h = 0; h < heads; ++h) {
+    const Tensor from = kv_b.rows((first + h) * (nope + v_dim), (first + h) * (nope + v_dim) + nope);
+    std::memcpy(rows.get() + h * bytes, from.data, static_cast<size_t>(bytes));
+  }
+  return backend.pack_heads(Tensor(rows.get(), kv_b.dtype, {heads, nope, latent}));
 }
 
 // The key half for the heads of the query projection, the value half for those that it is applied to: of this rank, or
@@ -58,7 +61,7 @@ UpProjections load_up_projections(const Scope& s, bool group_keys, bool group_va
   up.k = s.backend().pack_heads(group_keys ? k : k.rows(first, first + own));
   up.v = s.backend().pack_heads(group_values ? v : v.rows(first, first + own));
   if (!s.parallel().context().from_rows) return up;
-  up.k_expand = s.backend().pack_heads(key_rows(kv_b.tensor, first, own, nope, v_dim));
+  up.k_expand = pack_key_rows(s.backend(), kv_b.tensor, first, own, nope, v_dim);
   const int64_t first_value = group_values ? first : 0;
   up.v_expand = up.v.of_heads(first_value, first_value + own);
   return up;
@@ -126,16 +129,10 @@ void LatentAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const
   Tensor kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
   backend_->linear(kv_a, x, kv_a_);
   Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
-  if (!b.parts) through_cache(o, in, kv_a, cache, b);
-  for (const StepPart& part : b.parts ? *b.parts : std::vector<StepPart>{}) {
-    const ScratchScope temporaries(*backend_);
-    const int64_t begin = part.first_row, end = begin + part.batch.n_tokens;
-    if (part.from_rows) {
-      from_rows(o.rows(begin, end), in.rows(begin, end), kv_a.rows(begin, end), cache, part);
-    } else {
-      through_cache(o.rows(begin, end), in.rows(begin, end), kv_a.rows(begin, end), cache, part.batch);
-    }
-  }
+  for_parts(*backend_, b, [&](const StepPart* part, const BatchMeta& batch, int64_t begin, int64_t end) {
+    const Tensor some_o = o.rows(begin, end), some_in = in.rows(begin, end), some_kv = kv_a.rows(begin, end);
+    part ? from_rows(some_o, some_in, some_kv, cache, *part) : through_cache(some_o, some_in, some_kv, cache, batch);
+  });
   out_(y, o.view({n, heads_ * v_dim_}));
 }
 

@@ -2,6 +2,8 @@
 // brought together window by window and merged by log-sum-exp. See StepPart.
 // T new tokens of the part, N query heads of this rank, J keys.
 #pragma once
+#include <initializer_list>
+
 #include "ops/backend.h"
 #include "parallel/placement.h"
 
@@ -12,6 +14,17 @@ struct RowKeys {
   Tensor k_rope;  // [J, Dr] behind them, shared by all heads; or empty
   Tensor v;       // [J, N, Dv]
 };
+
+// f(part, batch, begin, end) for rows [begin, end) of the step, which attend to rows as `part` says or, where it is null,
+// through the cache.
+template <typename F>
+void for_parts(Backend& backend, const BatchMeta& b, const F& f) {
+  if (!b.parts) return f(static_cast<const StepPart*>(nullptr), b, int64_t{0}, int64_t{b.n_tokens});
+  for (const StepPart& part : *b.parts) {
+    const ScratchScope temporaries(backend);
+    f(part.from_rows ? &part : nullptr, part.batch, int64_t{part.first_row}, int64_t{part.first_row} + part.batch.n_tokens);
+  }
+}
 
 // A layer's way from cached rows to keys and values.
 class RowSource {
