@@ -29,8 +29,9 @@ void time_case(const ConformanceCase& c, Backend& backend, const CpuCeilings& ce
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2], best = seconds[0];
   const double gflops = prepared.flops / median * 1e-9, gigabytes = prepared.bytes / median * 1e-9;
-  const bool bf16 =
-      c.name.find(" bf16 bf16") != std::string::npos || c.name.find(" bf16 cache bf16") != std::string::npos;
+  const bool bf16 = c.name.find(" bf16 bf16") != std::string::npos ||
+                    c.name.find(" bf16 cache bf16") != std::string::npos ||
+                    (c.name.find("attention_rows") == 0 && c.name.find(" bf16") != std::string::npos);
   const double share =
       std::max(gflops / (bf16 ? ceiling.bf16_gflops : ceiling.float32_gflops), gigabytes / ceiling.gigabytes);
   fmt::print("{:11.1f} {:11.1f} {:10.2f} {:10.2f} {:7.0f} %  {}\n", median * 1e6, best * 1e6, gflops, gigabytes,

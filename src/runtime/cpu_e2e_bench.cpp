@@ -1,8 +1,10 @@
 // The whole engine on the CPU beside what this machine can do at most: cpu_e2e_bench [--model FOLDER] [--threads N,M]
-// [--neighbour] [--json]. For every number of threads: ceilings, prefill of 512 and of 4,096 tokens as shares of the
-// bfloat16 rate, decoding of one sequence as a share of the memory rate; then the gain of the last number of threads
-// over the first, and the host's time per step. --neighbour repeats the figures beside one busy process. Weights are
-// dummies: speed does not depend on them.
+// [--neighbour] [--json] [--load-format auto] [--top N]. For every number of threads: ceilings, prefill of 512 and of
+// 4,096 tokens as shares of the bfloat16 rate, decoding of one sequence as a share of the memory rate; then the gain of
+// the last number of threads over the first, and the host's time per step. --neighbour repeats the figures beside one
+// busy process. Weights are dummies unless --load-format says otherwise: speed does not depend on them. --top prints,
+// instead of all that, the N likeliest tokens after token i * 7919 % vocabulary for i in [0, 512), for comparisons with
+// other programs.
 //
 // A prefill's operations are those that the mathematics needs: every product once per token (the head once per prompt)
 // and attention in its expanded form. A decoding step's bytes are the weights that one token touches and the cached
@@ -16,12 +18,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/cpu/ceilings.h"
-#include "runtime/executor.h"
+#include "runtime/engine_loop.h"
 
 namespace braid {
 namespace {
@@ -32,6 +35,8 @@ struct Options {
   std::string model = "bench/models/tiny-mla";
   std::vector<int> threads = {1, 2};
   bool neighbour = false, json = false;
+  std::string load_format = "dummy";
+  int top = 0;
 };
 
 // Multiply-adds of one token of a latent-attention mixture model, attention over earlier tokens apart.
@@ -74,7 +79,7 @@ class OneSequence {
     sequence_.id = RequestId(1);
   }
   // Seconds of the step that computes these tokens and samples the next.
-  double step(int64_t start, int64_t n) {
+  double step(int64_t start, int64_t n, int n_top = 0) {
     sequence_.start = TokenPos(start);
     sequence_.tokens.resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
@@ -84,16 +89,19 @@ class OneSequence {
     sequence_.sample = true;
     plan_.step += 1;
     plan_.sequences.assign(1, sequence_);
-    const SamplingRow row;
+    SamplingRow row;
+    row.n_top_logprobs = n_top;
     const double begin = wall_seconds();
-    executor_.run(plan_, {&row, 1});
+    result_ = executor_.run(plan_, {&row, 1});
     return wall_seconds() - begin;
   }
+  const TokenOutput& next() const { return result_.sequences[0].token; }
 
  private:
   Executor& executor_;
   PlannedSequence sequence_;
   StepPlan plan_;
+  StepResult result_;
 };
 
 double median(std::vector<double> v) {
@@ -190,6 +198,10 @@ Options parse(int argc, char** argv) {
       o.threads.clear();
       std::istringstream list(argv[++i]);
       for (std::string n; std::getline(list, n, ',');) o.threads.push_back(std::max(1, std::atoi(n.c_str())));
+    } else if (flag == "--load-format" && i + 1 < argc) {
+      o.load_format = argv[++i];
+    } else if (flag == "--top" && i + 1 < argc) {
+      o.top = std::atoi(argv[++i]);
     } else if (flag == "--neighbour") {
       o.neighbour = true;
     } else if (flag == "--json") {
@@ -201,18 +213,57 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-RankSetup setup_of(const Options& o, int threads) {
+EngineConfig config_of(const Options& o, int threads) {
   EngineConfig config;
   config.model = o.model;
-  config.load_format = "dummy";
+  config.load_format = o.load_format;
   config.threads = threads;
   config.kv_cache_memory = "128M";
   config.prefix_caching = false;
-  return resolve_or_throw(config);
+  return config;
+}
+RankSetup setup_of(const Options& o, int threads) { return resolve_or_throw(config_of(o, threads)); }
+
+// Seconds from token to token of one request, through scheduler, lowering, sampling and delivery, with a model so small
+// that its own work is a part of them only.
+double host_seconds(const Options& o) {
+  EngineConfig config = config_of(o, 1);
+  config.load_format = "dummy";
+  config.hf_overrides =
+      R"({"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 256, "q_lora_rank": 16,
+          "kv_lora_rank": 16, "num_attention_heads": 1, "num_key_value_heads": 1, "qk_nope_head_dim": 16,
+          "qk_rope_head_dim": 16, "v_head_dim": 16})";
+  const RankSetup setup = resolve_or_throw(config);
+  EngineLoop engine(std::make_unique<Executor>(setup, make_world({.size = 1})), {});
+  Request request;
+  request.id = engine.next_id();
+  request.prompt.assign(64, 1);
+  request.sampling.max_tokens = 4000;
+  request.sampling.ignore_eos = true;
+  std::vector<double> seconds;
+  std::promise<void> ended;
+  double last = 0.0;
+  engine.submit(std::move(request), [&](Delta&& d) {
+    const double now = wall_seconds();
+    if (last > 0.0) seconds.push_back(now - last);
+    last = now;
+    if (d.finish != FinishReason::kNone) ended.set_value();
+  });
+  ended.get_future().wait();
+  return median(seconds);
+}
+
+int print_top(const Options& o) {
+  Executor executor(setup_of(o, o.threads.back()), make_world({.size = 1}));
+  OneSequence s(executor, 512);
+  s.step(0, 512, o.top);
+  for (const auto& [id, logprob] : s.next().top) fmt::print("{{\"id\": {}, \"logprob\": {:.6f}}}\n", id, logprob);
+  return 0;
 }
 
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
+  if (o.top > 0) return print_top(o);
   const Kernels& kernels = *supported_levels().back();
   std::vector<Figures> all;
   for (const int n : o.threads) {
@@ -242,8 +293,10 @@ int run(int argc, char** argv) {
     }
     all.push_back(f);
   }
-  if (all.size() < 2) return 0;
   const Report report(o, setup_of(o, 1).model);
+  const double host = host_seconds(o) * 1e6;
+  report.line("a step of one request where the model is next to nothing", host, "us", 50.0, host / 50.0);
+  if (all.size() < 2) return 0;
   const double most = static_cast<double>(o.threads.back()) / o.threads.front();
   auto gain = [&](const char* what, double one, double several) {
     report.line(fmt::format("{}: {} threads over {}", what, o.threads.back(), o.threads.front()), one / several,

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-inline constexpr int kMaxBlockRows = 256;
+inline constexpr int kMaxBlockRows = 512;
 
 class AttentionTile {
  public:

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kSegment = 1024;
 constexpr int kMostRows = 128;  // of a block
 constexpr int kMaxRanks = 64;
-constexpr int64_t kBlockFloats = 128 * 1024;  // sums of a block: what fits the second-level cache beside a tile
+constexpr int64_t kBlockFloats = 96 * 1024;  // sums of a block: what fits the second-level cache beside a tile
 constexpr double kFlopsPerNanosecond = 60.0;
 
 struct Block {

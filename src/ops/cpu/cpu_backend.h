@@ -44,6 +44,7 @@ class CpuBackend final : public HostBackend {
   void gather_cache(Tensor rows, const KvCache&, Tensor slots) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
+  void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) override;
 
  private:
   template <typename Write>  // write(block, sums of its rows)

@@ -27,7 +27,7 @@ struct ProductArgs {
 };
 
 // One tile of at most kKeyTile cached rows against a block of query rows.
-inline constexpr int kKeyTile = 64;
+inline constexpr int kKeyTile = 128;
 inline constexpr int kMaxSlices = 8;
 
 // A partial softmax sum per row, relative to 2^k with k an integer: acc = sum of 2^(score - k) v, weight = sum of
@@ -88,6 +88,12 @@ struct Kernels {
   void (*round)(float* x, int64_t n, DType compute);
   void (*softmax)(float* y, const float* x, int64_t n);
   void (*sigmoid)(float* y, const float* x, int64_t n);
+  // The largest value, its first index, sum of e^(x - largest); index -1 where a NaN or only -infinity was found.
+  struct Summary {
+    int64_t best;
+    float largest, sum;
+  };
+  Summary (*summarise)(const float* x, int64_t n);
 
   // For benchmarks: loops of n rounds that do nothing but multiply and add, and return the operations done; a read of
   // n floats.

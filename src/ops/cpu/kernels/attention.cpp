@@ -137,21 +137,24 @@ BRAID_INLINE uint32_t load_half(const void* row, int64_t d) {  // one lane as bf
 }
 template <DType type>
 BRAID_INLINE U load_halves(const void* row, int64_t d) {
-  if constexpr (type == DType::kBF16)
-    return __builtin_convertvector(load_as<U16>(static_cast<const uint16_t*>(row) + d), U);
+  if constexpr (type == DType::kBF16) return widen(load_as<U16>(static_cast<const uint16_t*>(row) + d));
   return (U)load_lanes(row, type, d) >> 16;
 }
 
 template <DType type>
 void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes) {
+  constexpr int size = type == DType::kBF16 ? 2 : 1;
   auto* const keys = static_cast<uint32_t*>(a.keys) + first / 2 * kKeyTile;
   for (int j = 0; j < n_keys; j += kLanes) {
-    const RowsOfVector in = rows_of_vector(rows, j, n_keys);
+    const RowsOfVector in = rows_of_vector(rows, j, n_keys), next = rows_of_vector(rows, j + kLanes, n_keys);
     int d = 0;
     for (; d + 2 * kLanes <= lanes; d += 2 * kLanes) {
       F r[kLanes];
 #pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l) r[l] = (F)load_pairs<type>(in.row[l], d);
+      for (int l = 0; l < kLanes; ++l) {
+        r[l] = (F)load_pairs<type>(in.row[l], d);
+        __builtin_prefetch(static_cast<const char*>(next.row[l]) + d * size);
+      }
       transpose(r);
 #pragma GCC unroll 16
       for (int l = 0; l < kLanes; ++l) store_as<F>(keys + (d / 2 + l) * kKeyTile + j, r[l]);
@@ -207,18 +210,23 @@ BRAID_INLINE int whole_steps(const uint16_t*, int n_keys) { return n_keys / 2 * 
 
 template <int R, int NV, typename X, typename W>
 __attribute__((noinline)) void score_rows(const AttentionArgs& a, int row, int column) {
-  F acc[R][NV] = {};
+  F acc[R][NV];
+  clear(acc);
   const X* x[R];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = static_cast<const X*>(a.q[row + r]);
   product_tile<R, NV>(acc, x, static_cast<const W*>(a.keys) + column, kKeyTile, a.dk);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) store(a.scores + (row + r) * kKeyTile + column + v * kLanes, acc[r][v]);
   }
 }
 
 template <int R, int NV, typename X, typename W>
 __attribute__((noinline)) void value_rows(const AttentionArgs& a, int row, int column) {
-  F acc[R][NV] = {};
+  F acc[R][NV];
+  clear(acc);
   const X* x[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = reinterpret_cast<const X*>(a.scores + (row + r) * kKeyTile);
@@ -265,17 +273,21 @@ BRAID_INLINE void with_rows(int begin, int end, int column, F_ f) {
     row += n;
   }
 }
-template <typename F_>
-BRAID_INLINE void for_tiles(int begin, int end, int vectors, F_ f) {
+// first_row(column) is the first row that wants the columns from there on.
+template <typename First, typename F_>
+BRAID_INLINE void for_tiles(First first_row, int end, int vectors, F_ f) {
   int v = 0;
-  for (; v + kTileVectors <= vectors; v += kTileVectors) with_rows<kTileVectors>(begin, end, v * kLanes, f);
+  for (; v + kTileVectors <= vectors; v += kTileVectors) {
+    with_rows<kTileVectors>(first_row(v * kLanes), end, v * kLanes, f);
+  }
+  const int column = v * kLanes;
   switch (vectors - v) {
     case 1:
-      return with_rows<1>(begin, end, v * kLanes, f);
+      return with_rows<1>(first_row(column), end, column, f);
     case 2:
-      return with_rows<2>(begin, end, v * kLanes, f);
+      return with_rows<2>(first_row(column), end, column, f);
     case 3:
-      return with_rows < kTileVectors == 4 ? 3 : 1 > (begin, end, v * kLanes, f);
+      return with_rows < kTileVectors == 4 ? 3 : 1 > (first_row(column), end, column, f);
     default:
       return;
   }
@@ -287,14 +299,16 @@ BRAID_INLINE float power_of_two(float d) {
   return __builtin_bit_cast(float, bits);
 }
 
-BRAID_INLINE F stored_probability(float* p, int j, F x) {
-  store(p + j, x);
-  return x;
+// 2^x as probability j, and what was kept of it.
+BRAID_INLINE F keep_probability(float* p, int j, F x) {
+  const F kept = exp2(x);
+  store(p + j, kept);
+  return kept;
 }
 #if defined(__AVX512BF16__)
 // What is added to the weight is what is multiplied with the value.
-BRAID_INLINE F stored_probability(uint16_t* p, int j, F x) {
-  const U16 bits = (U16)_mm512_cvtneps_pbh(x);
+BRAID_INLINE F keep_probability(uint16_t* p, int j, F x) {
+  const U16 bits = (U16)_mm512_cvtneps_pbh(rough_exp2(x));
   store_as<U16>(p + j, bits);
   return from_bf16_bits(bits);
 }
@@ -306,17 +320,21 @@ BRAID_INLINE void softmax_row(const AttentionArgs& a, int row, int n_keys) {
   float* s = a.scores + row * kKeyTile;
   I lane;
   for (int l = 0; l < kLanes; ++l) lane[l] = l;
-  F most = broadcast(kMinusInfinity);
-  for (int j = 0; j < n_keys; j += kLanes) {
-    F t = load(s + j) * a.scale_log2;
-    if (n_keys - j < kLanes) t = lane < n_keys - j ? t : broadcast(kMinusInfinity);
-    store(s + j, t);
-    most = max(t, most);
+  const F none = broadcast(kMinusInfinity), scale = broadcast(a.scale_log2);
+  F most = none;
+  int j = 0;
+  for (; j + kLanes <= n_keys; j += kLanes) most = max(load(s + j), most);
+  if (j < n_keys) {
+    const F rest = lane < n_keys - j ? load(s + j) : none;
+    store(s + j, rest);
+    most = max(rest, most);
   }
-  const float before = a.state.k[row], top = __builtin_ceilf(max_lanes(most));
+  const float before = a.state.k[row], top = __builtin_ceilf(max_lanes(most) * a.scale_log2);
   const float k = before > top ? before : top;
   F sum{};
-  for (int j = 0; j < n_keys; j += kLanes) sum += stored_probability(reinterpret_cast<X*>(s), j, exp2(load(s + j) - k));
+  for (j = 0; j < n_keys; j += kLanes) {
+    sum += keep_probability(reinterpret_cast<X*>(s), j, fma(load(s + j), scale, broadcast(-k)));
+  }
   a.rescale[row] = power_of_two(before - k);
   a.state.k[row] = k;
   a.state.weight[row] = a.state.weight[row] * a.rescale[row] + sum_lanes(sum);
@@ -324,10 +342,15 @@ BRAID_INLINE void softmax_row(const AttentionArgs& a, int row, int n_keys) {
 
 template <typename X, typename W>
 void tile(const AttentionArgs& a, int begin, int end) {
-  for_tiles(begin, end, (a.n_keys[end - 1] + kLanes - 1) / kLanes,
+  int sees = begin;  // ascending with the column: rows before see nothing of it
+  auto first_row = [&](int column) {
+    while (a.n_keys[sees] <= column) ++sees;
+    return sees;
+  };
+  for_tiles(first_row, end, (a.n_keys[end - 1] + kLanes - 1) / kLanes,
             [&]<int R, int NV>(int row, int column) { score_rows<R, NV, X, W>(a, row, column); });
   for (int row = begin; row < end; ++row) softmax_row<X>(a, row, a.n_keys[row]);
-  for_tiles(begin, end, static_cast<int>(a.state.stride / kLanes),
+  for_tiles([&](int) { return begin; }, end, static_cast<int>(a.state.stride / kLanes),
             [&]<int R, int NV>(int row, int column) { value_rows<R, NV, X, W>(a, row, column); });
 }
 
