@@ -4,7 +4,8 @@
 // the last number of threads over the first, and the host's time per step. --neighbour repeats the figures beside one
 // busy process. Weights are dummies unless --load-format says otherwise: speed does not depend on them. --top prints,
 // instead of all that, the N likeliest tokens after token i * 7919 % vocabulary for i in [0, 512), for comparisons with
-// other programs.
+// other programs. One thread's times are processor time, which other programs stretch little; with more threads they
+// are wall time, and mean something on a quiet machine only.
 //
 // A prefill's operations are those that the mathematics needs: every product once per token (the head once per prompt)
 // and attention in its expanded form. A decoding step's bytes are the weights that one token touches and the cached
@@ -91,9 +92,10 @@ class OneSequence {
     plan_.sequences.assign(1, sequence_);
     SamplingRow row;
     row.n_top_logprobs = n_top;
-    const double begin = wall_seconds();
+    const auto now = executor_.setup().threads == 1 ? thread_seconds : wall_seconds;
+    const double begin = now();
     result_ = executor_.run(plan_, {&row, 1});
-    return wall_seconds() - begin;
+    return now() - begin;
   }
   const TokenOutput& next() const { return result_.sequences[0].token; }
 
@@ -280,7 +282,7 @@ int run(int argc, char** argv) {
     }
     const Figures f = measure(executor);
     report.figures(n, c, f);
-    if (o.neighbour) {
+    if (o.neighbour && n > 1) {
       const Neighbour busy;
       const Figures beside = measure(executor);
       auto slower = [&](const char* what, double with, double without) {
