@@ -28,7 +28,7 @@ def read_safetensors(folder):
     """name -> (dtype, array); bfloat16 as uint16."""
     types = {"F32": np.float32, "BF16": np.uint16}
     tensors = {}
-    for file in sorted(f for f in os.listdir(folder) if f.endswith(".safetensors")):
+    for file in sorted(f for f in os.listdir(folder) if f.startswith("model") and f.endswith(".safetensors")):
         data = np.memmap(os.path.join(folder, file), dtype=np.uint8, mode="r")
         n = int.from_bytes(data[:8].tobytes(), "little")
         for name, t in json.loads(data[8:8 + n].tobytes()).items():
@@ -62,6 +62,10 @@ def to_bf16(x):
 
 def to_f32(x):
     return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x.astype(np.float32)
+
+
+def is_v3(c):  # whose router is sigmoid with a correction bias, said or not
+    return c["model_type"] == "deepseek_v3"
 
 
 def is_moe(c, layer):
@@ -99,7 +103,7 @@ def shapes(c):
             if c.get("n_shared_experts"):
                 blocks.append((m + "shared_experts.", f * c["n_shared_experts"]))
             yield m + "gate.weight", (c["n_routed_experts"], h)
-            if c.get("topk_method") == "noaux_tc":
+            if is_v3(c):
                 yield m + "gate.e_score_correction_bias", (c["n_routed_experts"],)
         for b, f in blocks:
             yield b + "gate_proj.weight", (f, h)
@@ -202,7 +206,7 @@ def metadata(c, form):
             d + "expert_feed_forward_length": c["moe_intermediate_size"],
             d + "expert_weights_scale": float(c.get("routed_scaling_factor", 1.0)),
             d + "expert_weights_norm": bool(c.get("norm_topk_prob", False)),
-            d + "expert_gating_func": 2 if c.get("scoring_func") == "sigmoid" else 1,
+            d + "expert_gating_func": 2 if is_v3(c) or c.get("scoring_func") == "sigmoid" else 1,
         })
     scaling = c.get("rope_scaling")
     if scaling:

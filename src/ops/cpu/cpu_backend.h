@@ -22,6 +22,7 @@ class CpuBackend final : public HostBackend {
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
   void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
 
+  void copy(Tensor to, Tensor from) override;
   void embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) override;
   void linear(Tensor y, Tensor x, const LinearWeight&) override;
   void head_linear(Tensor y, Tensor x, const HeadWeight&) override;
