@@ -124,7 +124,7 @@ class Backend {
 
   // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
   virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
-  virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]*/) = 0;
+  virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]; transposed: [heads, k, n]; outer strides free*/, bool transposed) = 0;
   virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
                                      int k_slices) = 0;
   virtual void pack_expert(ExpertWeights&, int expert /*global id*/, Tensor gate /*[F, H]*/, Tensor up /*[F, H]*/,

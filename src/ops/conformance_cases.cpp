@@ -49,13 +49,16 @@ void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DTy
   });
 }
 
-void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type) {
-  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}", t, heads, n, k, short_name(x_type), short_name(w_type)),
+void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type,
+                     bool transposed = false) {
+  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}{}", t, heads, n, k, short_name(x_type), short_name(w_type), transposed ? " transposed" : ""),
            tolerance(x_type), [=](Inputs& in) {
              const Tensor x = in.normals(x_type, {t, heads, k + 3}).columns(0, k);
              const Tensor y = in.poisoned(x_type, {t, heads, n + 4}).columns(0, n);
              Backend& be = in.backend();
-             auto w = std::make_shared<HeadWeight>(be.pack_heads(in.normals(w_type, {heads, n, k}, 0.2f)));
+             Tensor weights = transposed ? in.normals(w_type, {heads, k + 2, n}, 0.2f) : in.normals(w_type, {heads, n, k}, 0.2f);
+             weights.shape[1] = transposed ? k : n;  // the transposed heads lie apart
+             auto w = std::make_shared<HeadWeight>(be.pack_heads(weights, transposed));
              const auto elements = static_cast<double>(heads * n * k);
              return PreparedCase{[&be, x, y, w] { be.head_linear(y, x, *w); },
                                  {y},
@@ -325,6 +328,7 @@ Cases conformance_cases() {
     add_linear(cases, 3, 80, 12, x, w, kF32, 4, true, false);
     for (const int64_t t : {0, 1, 19}) add_head_linear(cases, t, 3, 32, 48, x, w);
     add_head_linear(cases, 4, 5, 70, 33, x, w);
+    add_head_linear(cases, 5, 3, 40, 24, x, w, true);
     for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
     add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
     add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);

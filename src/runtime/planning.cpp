@@ -39,7 +39,9 @@ class CountingBackend final : public Backend {
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override {
     return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor()};
   }
-  HeadWeight pack_heads(Tensor w) override { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+  HeadWeight pack_heads(Tensor w, bool transposed) override {
+    return {w.dim(0), w.dim(transposed ? 2 : 1), w.dim(transposed ? 1 : 2), w.dtype, keep(w)};
+  }
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType t, int k_slices) override {
     return {first, count, hidden, ffn, k_slices, t, alloc(MemoryKind::kWeights, t, {count, 2 * ffn, hidden}),
             alloc(MemoryKind::kWeights, t, {count, hidden, ffn})};
@@ -196,6 +198,16 @@ RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
   for (RankPlan& r : plan.ranks) r.kv_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens * plan.n_blocks));
   plan.kv_tokens = plan.n_blocks * block_tokens;
   return plan;
+}
+
+void check_weights_fit(const RankSetup& setup, int first, int n_local) {
+  PaperWorld world(setup.config.layout.world());
+  const auto source = headers_of(setup);
+  const Runner one(setup, first, world, *source, std::make_unique<CountingBackend>());  // the others hold as much
+  const int64_t needed = one.counters().weights_bytes * n_local, machine = machine_memory_bytes();
+  if (needed <= machine) return;
+  throw Error("the weights of {} ranks take {:.1f} GB, this machine has {:.1f} GB; spread the ranks over hosts with mpirun, or see braid plan",
+              n_local, static_cast<double>(needed) * 1e-9, static_cast<double>(machine) * 1e-9);
 }
 
 }  // namespace braid

@@ -33,4 +33,7 @@ struct RunPlan {
 // `memory_bytes` is what each rank may use; 0: what this machine would give it.
 RunPlan plan_run(const RankSetup&, int64_t memory_bytes);
 
+// Throws Error where the weights of `n_local` ranks from `first` cannot be held in this machine's memory: before any is read.
+void check_weights_fit(const RankSetup&, int first, int n_local);
+
 }  // namespace braid

@@ -7,20 +7,6 @@
 namespace braid {
 namespace {
 
-// kv_b_proj holds, per head, d_n key rows and then d_v value rows, each r wide. The key half is applied to the query
-// from the other side, so it is transposed: q_latent = W_K^T q.
-template <typename T>
-void split_kv_b(const T* kv_b, T* k_up, T* v_up, int64_t heads, int64_t nope, int64_t v_dim, int64_t latent) {
-  for (int64_t h = 0; h < heads; ++h) {
-    const T* k_rows = kv_b + h * (nope + v_dim) * latent;
-    const T* v_rows = k_rows + nope * latent;
-    for (int64_t i = 0; i < nope; ++i) {
-      for (int64_t j = 0; j < latent; ++j) k_up[(h * latent + j) * nope + i] = k_rows[i * latent + j];
-    }
-    std::copy(v_rows, v_rows + v_dim * latent, v_up + h * v_dim * latent);
-  }
-}
-
 struct UpProjections {
   HeadWeight k, v;
 };
@@ -36,17 +22,16 @@ UpProjections load_up_projections(const Scope& s, bool group_keys, bool group_va
   const int64_t first = group ? s.parallel().where().dcp * own : 0;
   const Range rows = part_of(c.n_heads * (nope + v_dim), place.part, place.parts);
   const Scope::HostWeight kv_b = (s / "kv_b_proj").host_weight(c.n_heads * (nope + v_dim), latent, rows, {0, latent});
-  const DType t = kv_b.tensor.dtype;
-  std::unique_ptr<std::byte[]> k_bytes(new std::byte[static_cast<size_t>(heads * latent * nope * size_of(t))]);
-  std::unique_ptr<std::byte[]> v_bytes(new std::byte[static_cast<size_t>(heads * v_dim * latent * size_of(t))]);
-  Tensor k(k_bytes.get(), t, {heads, latent, nope}), v(v_bytes.get(), t, {heads, v_dim, latent});
-  if (t == DType::kBF16) {
-    split_kv_b(kv_b.tensor.as<BFloat16>(), k.as<BFloat16>(), v.as<BFloat16>(), heads, nope, v_dim, latent);
-  } else {
-    split_kv_b(kv_b.tensor.as<float>(), k.as<float>(), v.as<float>(), heads, nope, v_dim, latent);
-  }
-  return {s.backend().pack_heads(group_keys ? k : k.rows(first, first + own)),
-          s.backend().pack_heads(group_values ? v : v.rows(first, first + own))};
+  // Per head, d_n key rows and then d_v value rows, each r wide. The key half is applied to the query from the other side.
+  Tensor k = kv_b.tensor, v;
+  k.rank = 3;
+  k.shape = {heads, nope, latent};
+  k.stride = {(nope + v_dim) * latent, latent, 1};
+  v = k;
+  v.shape[1] = v_dim;
+  v.data = static_cast<std::byte*>(k.data) + nope * latent * size_of(k.dtype);
+  return {s.backend().pack_heads(group_keys ? k : k.rows(first, first + own), true),
+          s.backend().pack_heads(group_values ? v : v.rows(first, first + own), false)};
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class CpuBackend final : public HostBackend {
   const char* name() const override { return name_.c_str(); }
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
-  HeadWeight pack_heads(Tensor w) override;
+  HeadWeight pack_heads(Tensor w, bool transposed) override;
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
   void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
 

@@ -10,7 +10,7 @@ namespace {
 void CudaBackend::copy(Tensor, Tensor) { missing("copy"); }
 void CudaBackend::fill_zero(Tensor) { missing("fill_zero"); }
 LinearWeight CudaBackend::pack_linear(Tensor, Tensor, int) { missing("pack_linear"); }
-HeadWeight CudaBackend::pack_heads(Tensor) { missing("pack_heads"); }
+HeadWeight CudaBackend::pack_heads(Tensor, bool) { missing("pack_heads"); }
 ExpertWeights CudaBackend::make_experts(int, int, int64_t, int64_t, DType, int) { missing("make_experts"); }
 void CudaBackend::pack_expert(ExpertWeights&, int, Tensor, Tensor, Tensor) { missing("pack_expert"); }
 void CudaBackend::embed(Tensor, Tensor, Tensor, int64_t) { missing("embed"); }

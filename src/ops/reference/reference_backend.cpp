@@ -1,11 +1,11 @@
 #include "ops/reference/reference_backend.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "ops/element.h"
 #include "ops/route.h"
+#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -42,10 +42,11 @@ void reference_norm(std::span<double> x, const float* w, float eps, DType t) {
 }
 
 Tensor ReferenceBackend::keep(Tensor host) {
-  BRAID_CHECK(host.dense());
   Tensor kept = host;
   kept.data = alloc(MemoryKind::kWeights, host.dtype, {host.n_elements()}).data;
-  std::memcpy(kept.data, host.data, static_cast<size_t>(host.n_bytes()));
+  int64_t inner = 1;
+  for (int i = host.rank - 1; i >= 0; inner *= host.dim(i--)) kept.stride[static_cast<size_t>(i)] = inner;
+  copy(kept, host);
   return kept;
 }
 
@@ -54,7 +55,10 @@ LinearWeight ReferenceBackend::pack_linear(Tensor w, Tensor bias, int k_slices) 
   return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}};
 }
 
-HeadWeight ReferenceBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+HeadWeight ReferenceBackend::pack_heads(Tensor w, bool transposed) {
+  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
+  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+}
 
 ExpertWeights ReferenceBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
                                              int k_slices) {
