@@ -176,6 +176,37 @@ RankPlan plan_rank(const RankSetup& setup, int rank, PaperWorld& world, const We
   return p;
 }
 
+// KV blocks that rank's memory holds, or that were asked for.
+int64_t blocks_of(const RankSetup& setup, const RankPlan& r, int64_t memory_bytes) {
+  if (setup.config.num_kv_blocks > 0) return setup.config.num_kv_blocks;
+  const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(setup.virtual_block()));
+  const int64_t budget = memory_bytes > 0 ? static_cast<int64_t>(setup.config.memory_utilization * static_cast<double>(memory_bytes)) - r.weights_bytes - r.workspace_bytes
+                                          : kv_budget(setup, setup.config.layout.world());
+  return std::max<int64_t>(0, budget / block_bytes);
+}
+
+std::vector<PlanVariant> plan_variants(const RankSetup& setup, PaperWorld& world, const WeightSource& source, int64_t memory_bytes) {
+  std::vector<PlanVariant> variants;
+  if (setup.config.layout.dcp == 1) return variants;
+  const bool can_project = setup.model.mla && !setup.config.reproducible;
+  using Exchange = ContextOptions::Exchange;
+  for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kGatherScatter}) {
+    for (const bool replicate : {true, false}) {
+      for (const bool project : {true, false}) {
+        if (project && !can_project) continue;
+        RankSetup other = setup;
+        other.context.options.exchange = exchange;
+        other.context.options.replicate_queries = replicate;
+        other.context.options.project_before_merge = project;
+        RankPlan rank = plan_rank(other, 0, world, source);
+        variants.push_back({other.context.options, rank.weights_bytes, blocks_of(other, rank, memory_bytes) * setup.virtual_block(),
+                            std::move(rank.decode_collectives)});
+      }
+    }
+  }
+  return variants;
+}
+
 }  // namespace
 
 RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
@@ -183,18 +214,11 @@ RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
   PaperWorld world(setup.config.layout.world());
   const auto source = headers_of(setup);
   for (int rank = 0; rank < world.size(); ++rank) plan.ranks.push_back(plan_rank(setup, rank, world, *source));
+  plan.variants = plan_variants(setup, world, *source, memory_bytes);
 
   const int64_t block_tokens = setup.virtual_block();
-  plan.n_blocks = setup.config.num_kv_blocks;
-  if (plan.n_blocks == 0) {
-    plan.n_blocks = std::numeric_limits<int64_t>::max();
-    for (const RankPlan& r : plan.ranks) {
-      const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens));
-      const int64_t budget = memory_bytes > 0 ? static_cast<int64_t>(setup.config.memory_utilization * static_cast<double>(memory_bytes)) - r.weights_bytes - r.workspace_bytes
-                                              : kv_budget(setup, world.size());
-      plan.n_blocks = std::min(plan.n_blocks, std::max<int64_t>(0, budget / block_bytes));
-    }
-  }
+  plan.n_blocks = std::numeric_limits<int64_t>::max();
+  for (const RankPlan& r : plan.ranks) plan.n_blocks = std::min(plan.n_blocks, blocks_of(setup, r, memory_bytes));
   for (RankPlan& r : plan.ranks) r.kv_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens * plan.n_blocks));
   plan.kv_tokens = plan.n_blocks * block_tokens;
   return plan;

@@ -24,8 +24,16 @@ struct RankPlan {
   ContextUse context;
 };
 
+// What rank 0 would hold and send, and all ranks keep, with the settings of a decode-context-parallel group turned over.
+struct PlanVariant {
+  ContextOptions options;
+  int64_t weights_bytes = 0, kv_tokens = 0;
+  std::map<std::string, CollectiveCount> decode_collectives;
+};
+
 struct RunPlan {
   std::vector<RankPlan> ranks;
+  std::vector<PlanVariant> variants;  // empty without a group of more than one rank
   int64_t n_blocks = 0;
   int64_t kv_tokens = 0;
 };
