@@ -39,6 +39,7 @@ def weights_bytes(c, tp, dcp, replicate, project):
     attention += (latent + rope) * hidden * BF16 + latent * F32          # one key/value row, on every rank
     attention += query_heads * nope * latent * BF16                      # W_UK
     attention += value_heads * value * latent * BF16                     # W_UV
+    attention += own * nope * latent * BF16                              # W_UK once more, to expand latents in prefill
     attention += hidden * own * value * BF16                             # output
     experts, width = c["n_routed_experts"], c["moe_intermediate_size"]
     moe = experts * hidden * BF16 + (experts * F32 if c["topk_method"] == "noaux_tc" else 0)
