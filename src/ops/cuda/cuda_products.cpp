@@ -5,6 +5,7 @@
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/moe.h"
+#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -29,7 +30,10 @@ LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int6
   return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
 }
 
-HeadWeight CudaBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
+  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
+  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+}
 
 ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
   check_slices(ffn, k_slices);
