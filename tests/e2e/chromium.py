@@ -27,15 +27,23 @@ class Missing(Exception):
     """No browser to be had, and why."""
 
 
+def pipe_clear_of_low_numbers():
+    """A pipe whose ends are not 3 or 4, which the browser's own will be."""
+    ends = os.pipe()
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in ends]
+    for fd in ends:
+        os.close(fd)
+    return moved
+
+
 class Browser:
     def __init__(self):
         program = os.environ.get("BRAID_CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
         if not program:
             raise Missing("no Chromium is installed (Debian: apt-get install chromium-headless-shell), nor does BRAID_CHROMIUM name one")
         self.folder = tempfile.mkdtemp(prefix="braid_chromium_")
-        requests, self.to_browser = os.pipe()
-        self.from_browser, replies = os.pipe()
-        requests, replies = (fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (requests, replies))  # clear of 3 and 4
+        requests, self.to_browser = pipe_clear_of_low_numbers()
+        self.from_browser, replies = pipe_clear_of_low_numbers()
         arguments = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
                      "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"]
         # The protocol is spoken on descriptors 3 (to it) and 4 (from it).

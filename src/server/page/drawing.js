@@ -24,7 +24,7 @@ export class BraidDrawing {
     if (shape !== this.#shape) this.#build(ranks, owners);
     this.#shape = shape;
     const most = Math.max(0, ...ranks.map((r) => (r.rows_used + r.rows_cached) / r.rows_total));
-    const fit = (fill) => kEnds.find((end) => most <= fill * end) ?? 1;
+    const fit = (fill) => (most > 0 && kEnds.find((end) => most <= fill * end)) || 1;
     if (most > 0.98 * this.#end) this.#end = fit(0.75);
     else if (fit(0.4) < this.#end) this.#end = fit(0.75);
     ranks.forEach((r, i) => {

@@ -54,7 +54,7 @@ $("prompt").addEventListener("keydown", (event) => {
   sendPrompt();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !document.querySelector("dialog[open]")) stopAnswer();
+  if (event.key === "Escape" && !event.isComposing && !document.querySelector("dialog[open]")) stopAnswer();
 });
 $("stop").addEventListener("click", stopAnswer);
 

@@ -26,7 +26,7 @@ export class MessageView {
     this.message = message;
     this.actions = actions;
     const body = h("div", { class: "body" });
-    this.element = h("li", { class: `message ${message.role}` }, h("p", { class: "who" }, kWho[message.role]), body);
+    this.element = h("article", { class: `message ${message.role}`, "aria-label": kWho[message.role] }, h("p", { class: "who", "aria-hidden": "true" }, kWho[message.role]), body);
     this.#parts = { body };
     if (message.role === "assistant") this.#buildAnswer(body);
     else if (message.role === "tool") body.append(h("section", { class: "card", "aria-label": `Result of ${message.name}` },
