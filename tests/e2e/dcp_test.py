@@ -6,6 +6,7 @@ each rank holds and reads its own share of the rows and nothing else; what canno
 import itertools
 import json
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -16,8 +17,8 @@ import braid
 SLOW = "--slow" in sys.argv
 ALL_MODES = "full,chunk:1,chunk:7,cached,batched,preempted"
 # Heads that share a key/value row: the largest group of a layout must fit tp / kv_heads.
-KV_HEADS = {"deepseek_v2_lite": 1, "deepseek_v3": 1, "llama": 2, "qwen3_moe": 4}
-LATENT = ("deepseek_v2_lite", "deepseek_v3")
+KV_HEADS = {"deepseek_v2_lite": 1, "deepseek_v3": 1, "deepseek_v3_yarn": 1, "llama": 2, "qwen3_moe": 4}
+LATENT = ("deepseek_v2_lite", "deepseek_v3", "deepseek_v3_yarn")
 
 
 def run(command, model, *arguments):
@@ -49,10 +50,11 @@ def local_length(n, rank, ranks, interleave):
 
 
 def layouts():
-    """(model, tp, dcp, interleave, backend, replicate, project, form): all of them, or a pairwise selection."""
-    every = [(model, tp, dcp, s, backend, r, p, form)
-             for model, tp, dcp, s, backend, r, p, form in itertools.product(
-                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False), ("expanded", "absorbed"))
+    """(model, tp, dcp, interleave, backend, replicate, project, form, kv dtype): all of them, or a pairwise selection."""
+    every = [(model, tp, dcp, s, backend, r, p, form, kv)
+             for model, tp, dcp, s, backend, r, p, form, kv in itertools.product(
+                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False), ("expanded", "absorbed"),
+                 ("auto", "fp8"))
              if tp % dcp == 0 and dcp <= tp // KV_HEADS[model] and s * dcp <= 32 and (p or model in LATENT)]
     if SLOW:
         return every
@@ -75,15 +77,36 @@ class Dcp(unittest.TestCase):
         self.assertEqual(code, 0, err)
         return report
 
+    one_rank = {}  # model -> per prompt, how far its float8 cache moves the logits on one rank, every row read from it
+
+    def verify_float8(self, model, *arguments):
+        """Three bits of mantissa in random weights move the logits, but a layout moves them no farther than one rank does."""
+        def run_float8(*more):
+            code, out, err = run("verify", model, "--json", "--dtype", "bfloat16", "--kv-cache-dtype", "fp8", *more)
+            self.assertTrue(out, err)
+            return json.loads(out)
+
+        def medians(mode):
+            return [prompt["median_relative_rms"] for prompt in mode["prompts"]]
+
+        if model not in self.one_rank:
+            self.one_rank[model] = medians(run_float8("-tp", 1, "--modes", "full", "--attn-prefill-form", "absorbed")["modes"][0])
+        report = run_float8(*arguments)
+        for mode in report["modes"]:
+            for got, alone in zip(medians(mode), self.one_rank[model], strict=True):
+                self.assertLess(got, 1.3 * alone, (model, mode["mode"], arguments))
+        return report
+
     def test_every_layout_gives_the_recorded_logits(self):
         chosen = layouts()
         self.assertGreaterEqual(len(chosen), 12)
-        for i, (model, tp, dcp, s, backend, replicate, project, form) in enumerate(chosen):
+        for i, (model, tp, dcp, s, backend, replicate, project, form, kv) in enumerate(chosen):
             # All modes on some layouts, a rotating one beside full on the others.
             modes = ALL_MODES if SLOW or i % 6 == 0 else "full," + ALL_MODES.split(",")[1 + i % 5]
-            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project, form=form):
-                report = self.verify(model, "--dtype", "float32", "--modes", modes, "--attn-prefill-form", form,
-                                     "--attn-prefill-chunk-size", 16, *layout(tp, dcp, s, backend, replicate, project))
+            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project, form=form, kv=kv):
+                more = ["--modes", modes, "--attn-prefill-form", form, "--attn-prefill-chunk-size", 16,
+                        *layout(tp, dcp, s, backend, replicate, project)]
+                report = self.verify_float8(model, *more) if kv == "fp8" else self.verify(model, "--dtype", "float32", *more)
                 for mode in report["modes"]:
                     c = mode["ranks"][-1]
                     calls = lambda name: c["collectives"].get(name, {"calls": 0})["calls"]
@@ -229,6 +252,46 @@ class Dcp(unittest.TestCase):
                 for prompt in mode["prompts"]:
                     # Against float32: three bits of mantissa in random weights; bfloat16 alone gives 0.01 to 0.02.
                     self.assertLess(prompt["median_relative_rms"], 0.06)
+
+    def generated(self, *arguments):
+        code, out, err = run("generate", "deepseek_v3", "--json", "--dtype", "float32", "--load-format", "dummy", "--tokenizer", braid.DEMO, *arguments)
+        self.assertEqual(code, 0, err)
+        return json.loads(out), err
+
+    def test_any_number_of_gathered_heads(self):
+        # Widths that a kernel made for powers of two would pad: heads of the model, ranks, heads in a group.
+        for heads, tp, dcp, gathered in ((3, 3, 3, 3), (24, 8, 8, 24), (96, 8, 4, 48), (96, 8, 8, 96)):
+            shape = ["--hf-overrides", json.dumps({"num_attention_heads": heads, "num_key_value_heads": heads, "moe_intermediate_size": 48,
+                                                   "intermediate_size": 96, "vocab_size": 1536}),
+                     "--prompt", "The quick brown fox jumps over the lazy dog.", "--max-tokens", "12"]
+            self.assertEqual(heads // tp * dcp, gathered)
+            wanted, _ = self.generated(*shape, "-tp", 1)
+            for replicate in (True, False):
+                got, err = self.generated(*shape, *layout(tp, dcp, 1, "a2a", replicate))
+                with self.subTest(heads=heads, tp=tp, dcp=dcp, replicate=replicate):
+                    self.assertEqual(got["token_ids"], wanted["token_ids"])
+                    self.assertEqual(len(got["logprobs"]), 12)
+                    for a, b in zip(got["logprobs"], wanted["logprobs"]):
+                        self.assertAlmostEqual(a, b, delta=1e-4)
+                    self.assertIn("dcp_merge", err)
+
+    def test_admission_counts_the_blocks_of_all_ranks(self):
+        # Four block ids hold 4 * 16 tokens on one rank and 4 * 128 on eight.
+        asked = ["--hf-overrides", '{"vocab_size": 1536}', "--prompt", "word " * 100, "--max-tokens", "20", "--block-size", 16, "--num-kv-blocks", 4]
+        code, _, err = run("generate", "deepseek_v3", "--load-format", "dummy", "--tokenizer", braid.DEMO, *asked, "-tp", 8)
+        self.assertNotEqual(code, 0)
+        self.assertIn("64", err)
+        got, _ = self.generated(*asked, "-tp", 8, "-dcp", 8)
+        self.assertGreater(got["usage"]["prompt_tokens"], 64)
+
+    def test_ten_thousand_tokens_stay_balanced(self):
+        interleave = 4
+        _, err = self.generated("--hf-overrides", '{"max_position_embeddings": 16384, "vocab_size": 1536}', "--prompt", "Once", "--max-tokens", "10000",
+                                "--ignore-eos", *layout(2, 2, interleave))
+        rows = [int(n) for n in re.findall(r"KV rows written (\d+)", err)]
+        self.assertEqual(len(rows), 2)
+        self.assertGreater(sum(rows), 10000)
+        self.assertLessEqual(abs(rows[0] - rows[1]), interleave)
 
     def test_plan_counts_what_a_step_sends(self):
         # deepseek_v3: 4 layers, 8 heads, latent 32 + 16 rotated lanes, values 24; one token; float32.
