@@ -172,14 +172,23 @@ void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys,
   transpose_pairs<type>(static_cast<uint32_t*>(a.keys) + first / 2 * kKeyTile, kKeyTile, rows, n_keys, lanes);
 }
 
+constexpr int kRowsAhead = 8;  // rows are short: the processor's own prefetching starts late in each
+
 template <DType type>
 void load_value_pairs(const AttentionArgs& a, const void* const* rows, int n_keys) {
+  constexpr int size = type == DType::kBF16 ? 2 : 1;
   for (int j = 0; j < n_keys; j += 2) {
     auto* const to = static_cast<uint32_t*>(a.values) + j / 2 * a.state.stride;
     const void *even = rows[j], *odd = rows[j + 1 < n_keys ? j + 1 : j];  // half a pair is masked where it is read
+    const int ahead = j + kRowsAhead < n_keys ? j + kRowsAhead : n_keys - 1,
+              behind = ahead + 1 < n_keys ? ahead + 1 : ahead;
+    const auto *soon = static_cast<const char*>(rows[ahead]), *then = static_cast<const char*>(rows[behind]);
     int d = 0;
-    for (; d + kLanes <= a.dv; d += kLanes)
+    for (; d + kLanes <= a.dv; d += kLanes) {
       store_as<U>(to + d, load_halves<type>(even, d) | load_halves<type>(odd, d) << 16);
+      __builtin_prefetch(soon + d * size);
+      __builtin_prefetch(then + d * size);
+    }
     if (d == a.dv) continue;
     U rest{};
     for (int i = 0; d + i < a.dv; ++i) rest[i] = load_half<type>(even, d + i) | load_half<type>(odd, d + i) << 16;
