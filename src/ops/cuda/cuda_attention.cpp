@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/cuda/attention.h"
+#include "ops/cuda/attention_flash.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/kernels.h"
 
@@ -58,10 +58,9 @@ void finish_into(cuda::AttentionArgs& a, const Tensor& y, const Tensor& lse) {
 }
 
 // In the default mode: as many splits as fill the device, of at least some tiles each.
-void choose_splits(cuda::AttentionArgs& a, int64_t tokens, int64_t longest, int n_multiprocessors) {
+void choose_splits(cuda::AttentionArgs& a, int64_t tokens, int64_t longest, int n_multiprocessors, int rows) {
   a.n_splits = 1;
   if (!a.reproducible) {
-    const int rows = cuda::attention_block_rows(int64_t{a.max_q_len} * a.group, false);
     const int64_t per_seq = (int64_t{a.max_q_len} * a.group + rows - 1) / rows;
     const int64_t blocks = a.n_kv * std::min(a.n_seqs * per_seq, tokens * a.group / rows + a.n_seqs);
     const int64_t wanted = (2 * n_multiprocessors + blocks - 1) / std::max<int64_t>(blocks, 1);
@@ -97,10 +96,16 @@ cuda::AttentionArgs of_heads(cuda::AttentionArgs a, int64_t first, int64_t n) {
 // `a` says where the result goes: a.out.y, or a.partial for an unfinished one.
 void CudaBackend::attend(cuda::AttentionArgs a, int64_t tokens, int64_t longest) {
   if (tokens == 0 || a.n_seqs == 0) return;
-  choose_splits(a, tokens, longest, properties_.multiProcessorCount);
+  const bool flash = cuda::attention_flash_takes(a);
+  const bool tensor_cores = a.q_type == DType::kBF16 && a.cache_type != DType::kF32;
+  choose_splits(a, tokens, longest, properties_.multiProcessorCount,
+                flash ? cuda::kFlashRows : cuda::attention_block_rows(int64_t{a.max_q_len} * a.group, a.reproducible));
   auto launch = [&](const cuda::AttentionArgs& args) {
-    const bool tensor_cores = args.q_type == DType::kBF16 && args.cache_type != DType::kF32;
-    tensor_cores ? cuda::attention_mma(stream_, args) : cuda::attention_simt(stream_, args);
+    if (flash) {
+      cuda::attention_flash(stream_, args);
+    } else {
+      tensor_cores ? cuda::attention_mma(stream_, args) : cuda::attention_simt(stream_, args);
+    }
   };
   const int parts = a.n_stripes * a.n_splits;
   if (parts == 1) {

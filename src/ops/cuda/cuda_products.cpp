@@ -127,7 +127,7 @@ void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const
   const int64_t per_expert = pairs / std::max(w.count, 1);
   const bool narrow = !options_.reproducible && per_expert <= 2 && x.dtype == DType::kBF16 && w.stored == DType::kBF16 &&
                       w.k_slices == 1 && w.hidden % 64 == 0 && w.ffn % 64 == 0 && x.stride[0] % 8 == 0;
-  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, per_expert);
+  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, w.k_slices, per_expert);
   Tensor memory = scratch(DType::kI32, {cuda::group_ints(pairs, w.count, tile_rows)});
   const Tensor gated = scratch(x.dtype, {pairs, w.ffn}), parts = scratch(DType::kF32, {pairs, w.hidden});
   cuda::ProductArgs a;

@@ -1,19 +1,19 @@
-// Products of bfloat16 on the tensor cores: a block of four warps computes 16 or 64 rows by 64 columns, K in ascending
-// order, 64 at a time through several stages of shared memory. Which of the two tiles computes a row changes no bit.
+// Products of bfloat16 on the tensor cores: a block computes 16 or 64 rows by 64 columns, or 128 by 128, K in ascending
+// order, 64 at a time through several stages of shared memory. Which of the tiles computes a row changes no bit.
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/product.cuh"
 
 namespace braid::cuda {
 namespace {
 
-constexpr int kTileN = 64, kDepth = 64, kThreads = 128;
+constexpr int kDepth = 64;
 constexpr int kRowBytes = kDepth * 2;  // a row of a stage: eight chunks of 16 bytes, their order turned by the row
 
 __device__ uint32_t chunk_offset(int row, int chunk) { return row * kRowBytes + (chunk ^ (row & 7)) * 16; }
 
 // `rows` rows of 64 lanes of K into a stage. row_at(i): row i or null. Whole chunks travel asynchronously where rows are
 // aligned, single elements otherwise.
-template <int kRows, typename RowAt>
+template <int kRows, int kThreads, typename RowAt>
 __device__ void load_stage(char* stage, const RowAt& row_at, int64_t k0, int64_t k_end, bool aligned) {
 #pragma unroll
   for (int i = 0; i < kRows * 8; i += kThreads) {
@@ -33,11 +33,21 @@ __device__ void load_stage(char* stage, const RowAt& row_at, int64_t k0, int64_t
   }
 }
 
+// A block's tile, and the warps that share it.
+template <int M, int N, int WarpsM, int WarpsN, int Stages>
+struct Shape {
+  static constexpr int kTileM = M, kTileN = N, kWarpsM = WarpsM, kWarpsN = WarpsN, kStages = Stages;
+  static constexpr int kThreads = WarpsM * WarpsN * kWarp, kStageBytes = (M + N) * kRowBytes;
+};
+using Low = Shape<16, 64, 1, 4, 4>;
+using Middle = Shape<64, 64, 2, 2, 3>;
+using Large = Shape<128, 128, 2, 4, 3>;
+
 // Tiles of 16 x 8 results of one warp: kMI down, kNJ across, at these rows and columns of the block's tile.
-template <int kTileM, bool gated>
+template <typename S, bool gated>
 struct WarpTile {
-  static constexpr int kWarpsM = kTileM == 16 ? 1 : 2, kWarpsN = 4 / kWarpsM;
-  static constexpr int kMI = kTileM / 16 / kWarpsM, kNJ = kTileN / 8 / kWarpsN;
+  static constexpr int kWarpsM = S::kWarpsM, kTileN = S::kTileN;
+  static constexpr int kMI = S::kTileM / 16 / S::kWarpsM, kNJ = kTileN / 8 / S::kWarpsN;
   __device__ static int row(int i) { return (threadIdx.x / kWarp % kWarpsM * kMI + i) * 16; }
   // Gated: the first half of the columns are gates, the second half the matching up columns.
   __device__ static int column(int j) {
@@ -48,12 +58,13 @@ struct WarpTile {
   }
 };
 
-template <int kTileM, int kStages, ProductKind kind>
-__global__ __launch_bounds__(kThreads) void mma_kernel(ProductArgs a, bool aligned) {
+template <typename S, ProductKind kind>
+__global__ __launch_bounds__(S::kThreads) void mma_kernel(ProductArgs a, bool aligned) {
   begin_after_previous();
   constexpr bool gated = kind == ProductKind::kGated;
-  using Tile = WarpTile<kTileM, gated>;
-  constexpr int kMI = Tile::kMI, kNJ = Tile::kNJ, kStageBytes = (kTileM + kTileN) * kRowBytes;
+  using Tile = WarpTile<S, gated>;
+  constexpr int kMI = Tile::kMI, kNJ = Tile::kNJ, kStageBytes = S::kStageBytes, kStages = S::kStages;
+  constexpr int kTileM = S::kTileM, kTileN = S::kTileN, kThreads = S::kThreads;
   extern __shared__ __align__(128) char memory[];
   const TileRows rows = tile_rows<kTileM>(a);
   if (rows.begin >= rows.end) return;
@@ -72,8 +83,8 @@ __global__ __launch_bounds__(kThreads) void mma_kernel(ProductArgs a, bool align
     if (step < steps) {
       char* stage = memory + step % kStages * kStageBytes;
       const int64_t slice = step / per_slice, k0 = slice * length + step % per_slice * kDepth;
-      load_stage<kTileM>(stage, x_at, k0, (slice + 1) * length, aligned);
-      load_stage<kTileN>(stage + kTileM * kRowBytes, w_at, k0, (slice + 1) * length, aligned);
+      load_stage<kTileM, kThreads>(stage, x_at, k0, (slice + 1) * length, aligned);
+      load_stage<kTileN, kThreads>(stage + kTileM * kRowBytes, w_at, k0, (slice + 1) * length, aligned);
     }
     commit_copies();
   };
@@ -132,14 +143,17 @@ __global__ __launch_bounds__(kThreads) void mma_kernel(ProductArgs a, bool align
   }
 }
 
-template <int kTileM, int kStages>
+template <typename S>
 void launch_tiles(cudaStream_t stream, const ProductArgs& a, bool aligned) {
-  const auto kernel = a.gated          ? mma_kernel<kTileM, kStages, ProductKind::kGated>
-                      : a.k_slices > 1 ? mma_kernel<kTileM, kStages, ProductKind::kSliced>
-                                       : mma_kernel<kTileM, kStages, ProductKind::kPlain>;
-  const unsigned row_tiles = a.groups.n_tiles ? static_cast<unsigned>(a.groups.most_tiles) : blocks_for(a.m, kTileM);
-  const dim3 grid(blocks_for(a.n, a.gated ? kTileN / 2 : kTileN), row_tiles, static_cast<unsigned>(a.batches));
-  launch(stream, kernel, grid, kThreads, kStages * (kTileM + kTileN) * kRowBytes, a, aligned);
+  auto kernel = a.gated ? mma_kernel<S, ProductKind::kGated> : mma_kernel<S, ProductKind::kPlain>;
+  if constexpr (S::kTileM <= 64) {  // sums of slices of larger tiles would not fit the registers
+    if (a.k_slices > 1) kernel = mma_kernel<S, ProductKind::kSliced>;
+  }
+  const unsigned row_tiles = a.groups.n_tiles ? static_cast<unsigned>(a.groups.most_tiles) : blocks_for(a.m, S::kTileM);
+  const dim3 grid(blocks_for(a.n, a.gated ? S::kTileN / 2 : S::kTileN), row_tiles, static_cast<unsigned>(a.batches));
+  constexpr int shared = S::kStages * S::kStageBytes;
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  launch(stream, kernel, grid, S::kThreads, shared, a, aligned);
   CUDA_CHECK_LAUNCH("product_mma");
 }
 
@@ -150,8 +164,14 @@ bool divides_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0
 void product_mma(cudaStream_t stream, const ProductArgs& a) {
   const bool aligned = divides_16(a.x) && divides_16(a.w) && a.x_stride % 8 == 0 && a.x_batch % 8 == 0 &&
                        a.k % (8 * a.k_slices) == 0;
-  const int rows = a.groups.n_tiles ? a.groups.tile_rows : product_tile_rows(a.x_type, a.w_type, a.m);
-  rows == 16 ? launch_tiles<16, 4>(stream, a, aligned) : launch_tiles<64, 3>(stream, a, aligned);
+  const int rows = a.groups.n_tiles ? a.groups.tile_rows : product_tile_rows(a.x_type, a.w_type, a.k_slices, a.m);
+  if (rows == Low::kTileM) {
+    launch_tiles<Low>(stream, a, aligned);
+  } else if (rows == Large::kTileM) {
+    launch_tiles<Large>(stream, a, aligned);
+  } else {
+    launch_tiles<Middle>(stream, a, aligned);
+  }
 }
 
 }  // namespace braid::cuda

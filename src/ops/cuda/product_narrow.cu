@@ -50,7 +50,10 @@ __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(Prod
   if (!grouped) begin_after_previous();
   const BFloat16* x[kEights];
 #pragma unroll
-  for (int e = 0; e < kEights; ++e) x[e] = x_row<BFloat16>(a, rows, min(rows.begin + e * 8 + g, rows.end - 1)) + q * 8;
+  for (int e = 0; e < kEights; ++e) {
+    const int64_t row = rows.begin + e * 8 + g;
+    x[e] = row < rows.end ? x_row<BFloat16>(a, rows, row) + q * 8 : nullptr;
+  }
 
   float acc[kEights][4] = {};
   for (int c0 = warp; c0 < chunks; c0 += kWarps * kAhead) {
@@ -65,7 +68,8 @@ __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(Prod
         const uint32_t second[4] = {low[i][h].z, high[i][h].z, low[i][h].w, high[i][h].w};
 #pragma unroll
         for (int e = 0; e < kEights; ++e) {
-          const uint4 v = *reinterpret_cast<const uint4*>(x[e] + c * kDepth + h * 32);
+          uint4 v{};
+          if (x[e]) v = *reinterpret_cast<const uint4*>(x[e] + c * kDepth + h * 32);
           mma_bf16(acc[e], first, v.x, v.y);
           mma_bf16(acc[e], second, v.z, v.w);
         }

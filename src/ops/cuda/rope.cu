@@ -31,9 +31,20 @@ template <typename T>
 __device__ void norm_lanes(float* lanes, int n, const float* w, float eps) {
   const int lane = threadIdx.x % kWarp;
   float sum = 0.0f;
+#pragma unroll 8
   for (int i = lane; i < n; i += kWarp) sum = fmaf(lanes[i], lanes[i], sum);
   const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(n) + eps);
-  for (int i = lane; i < n; i += kWarp) lanes[i] = rounded<T>(rounded<T>(lanes[i] * factor) * w[i]);
+  constexpr int kAtOnce = 8;  // loads under way together; the compiler can not tell that lanes are not weights
+  for (int i0 = lane; i0 < n; i0 += kAtOnce * kWarp) {
+    float weight[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) weight[j] = i0 + j * kWarp < n ? __ldg(w + i0 + j * kWarp) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = i0 + j * kWarp;
+      if (i < n) lanes[i] = rounded<T>(rounded<T>(lanes[i] * factor) * weight[j]);
+    }
+  }
   __syncwarp();
 }
 
@@ -42,7 +53,7 @@ __device__ void rotate_lanes(float* lanes, const Rotation& r, int64_t position) 
   for (int i = threadIdx.x % kWarp; i < r.d / 2; i += kWarp) {
     float* a = lanes + (r.halves ? i : 2 * i);
     float* b = lanes + (r.halves ? i + r.d / 2 : 2 * i + 1);
-    const float a0 = *a, b0 = *b, c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+    const float a0 = *a, b0 = *b, c = __ldg(cos_sin + 2 * i), s = __ldg(cos_sin + 2 * i + 1);
     *a = a0 * c - b0 * s;
     *b = b0 * c + a0 * s;
   }
