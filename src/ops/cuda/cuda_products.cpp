@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels.h"
 #include "ops/cuda/moe.h"
-#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -31,8 +31,19 @@ LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int6
 }
 
 HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
-  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
-  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+  if (!transposed) return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+  // As it lies, gaps between heads included, into scratch; there it is turned.
+  const int64_t heads = w.dim(0), k = w.dim(1), n = w.dim(2);
+  const int64_t span = (heads - 1) * w.stride[0] + (k - 1) * w.stride[1] + n;
+  const ScratchScope temporary(*this);
+  Tensor from = w;
+  from.data = scratch(w.dtype, {span}).data;
+  put(Tensor(from.data, w.dtype, {span}), Tensor(w.data, w.dtype, {span}));
+  from.shape = {heads, n, k};
+  from.stride = {w.stride[0], 1, w.stride[1]};
+  const Tensor packed = alloc(MemoryKind::kWeights, w.dtype, {heads, n, k});
+  cuda::copy(stream_, packed, from);
+  return {heads, n, k, w.dtype, packed};
 }
 
 ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
