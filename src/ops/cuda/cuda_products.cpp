@@ -43,6 +43,7 @@ HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
   from.stride = {w.stride[0], 1, w.stride[1]};
   const Tensor packed = alloc(MemoryKind::kWeights, w.dtype, {heads, n, k});
   cuda::copy(stream_, packed, from);
+  sync();  // kernels read weights before those in front of them have ended
   return {heads, n, k, w.dtype, packed};
 }
 

@@ -11,27 +11,40 @@ constexpr int kRowBytes = kDepth * 2;  // a row of a stage: eight chunks of 16 b
 
 __device__ uint32_t chunk_offset(int row, int chunk) { return row * kRowBytes + (chunk ^ (row & 7)) * 16; }
 
-// `rows` rows of 64 lanes of K into a stage. row_at(i): row i or null. Whole chunks travel asynchronously where rows are
-// aligned, single elements otherwise.
-template <int kRows, int kThreads, typename RowAt>
-__device__ void load_stage(char* stage, const RowAt& row_at, int64_t k0, int64_t k_end, bool aligned) {
+// What one thread brings to every stage of kRows rows of 64 lanes of K: the same chunk of every eighth of its rows. Whole
+// chunks travel asynchronously where rows are aligned, single elements otherwise.
+template <int kRows, int kThreads>
+class StageRows {
+ public:
+  template <typename RowAt>  // row_at(i): row i, or null
+  __device__ explicit StageRows(const RowAt& row_at) {
 #pragma unroll
-  for (int i = 0; i < kRows * 8; i += kThreads) {
-    const int at = i + threadIdx.x, row = at / 8, chunk = at % 8;
-    const BFloat16* from = row_at(row);
+    for (int i = 0; i < kCount; ++i) from_[i] = row_at(row(i));
+  }
+
+  __device__ void load(char* stage, int64_t k0, int64_t k_end, bool aligned) const {
+    const int chunk = threadIdx.x % 8;
     const int64_t k = k0 + chunk * 8;
-    char* to = stage + chunk_offset(row, chunk);
-    if (aligned) {
-      const bool valid = from && k < k_end;
-      copy_async(shared_address(to), valid ? from + k : from, valid);
-    } else {
-      Pack<BFloat16, 8> p;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) p.v[j] = from && k + j < k_end ? from[k + j] : BFloat16{};
-      *reinterpret_cast<Pack<BFloat16, 8>*>(to) = p;
+    for (int i = 0; i < kCount; ++i) {
+      char* to = stage + chunk_offset(row(i), chunk);
+      if (aligned) {
+        const bool valid = from_[i] && k < k_end;
+        copy_async(shared_address(to), valid ? from_[i] + k : from_[i], valid);
+      } else {
+        Pack<BFloat16, 8> p;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) p.v[j] = from_[i] && k + j < k_end ? from_[i][k + j] : BFloat16{};
+        *reinterpret_cast<Pack<BFloat16, 8>*>(to) = p;
+      }
     }
   }
-}
+
+ private:
+  static constexpr int kCount = kRows * 8 / kThreads;
+  __device__ static int row(int i) { return (i * kThreads + static_cast<int>(threadIdx.x)) / 8; }
+  const BFloat16* from_[kCount];
+};
 
 // A block's tile, and the warps that share it.
 template <int M, int N, int WarpsM, int WarpsN, int Stages>
@@ -71,20 +84,22 @@ __global__ __launch_bounds__(S::kThreads) void mma_kernel(ProductArgs a, bool al
   const int lane = threadIdx.x % kWarp;
   const int64_t n0 = int64_t{blockIdx.x} * (gated ? kTileN / 2 : kTileN);
   const BFloat16* w = static_cast<const BFloat16*>(a.w) + rows.batch * (gated ? 2 * a.n : a.n) * a.k;
-  auto x_at = [&](int r) -> const BFloat16* {
+  const StageRows<kTileM, kThreads> x_rows([&](int r) -> const BFloat16* {
     return rows.begin + r < rows.end ? x_row<BFloat16>(a, rows, rows.begin + r) : nullptr;
-  };
-  auto w_at = [&](int r) -> const BFloat16* {
+  });
+  const StageRows<kTileN, kThreads> w_rows([&](int r) -> const BFloat16* {
     const int64_t n = n0 + (gated ? r % (kTileN / 2) : r);
     return n < a.n ? w + (n + (gated && r >= kTileN / 2 ? a.n : 0)) * a.k : nullptr;
-  };
-  const int64_t length = a.k / a.k_slices, per_slice = (length + kDepth - 1) / kDepth, steps = per_slice * a.k_slices;
-  auto load = [&](int64_t step) {
+  });
+  const int64_t length = a.k / a.k_slices, padded = (length + kDepth - 1) / kDepth;
+  const int per_slice = static_cast<int>(padded), steps = per_slice * a.k_slices;
+  auto load = [&](int step) {
     if (step < steps) {
       char* stage = memory + step % kStages * kStageBytes;
-      const int64_t slice = step / per_slice, k0 = slice * length + step % per_slice * kDepth;
-      load_stage<kTileM, kThreads>(stage, x_at, k0, (slice + 1) * length, aligned);
-      load_stage<kTileN, kThreads>(stage + kTileM * kRowBytes, w_at, k0, (slice + 1) * length, aligned);
+      const int slice = kind == ProductKind::kSliced ? step / per_slice : 0;
+      const int64_t k0 = slice * length + (step - slice * per_slice) * kDepth;
+      x_rows.load(stage, k0, (slice + 1) * length, aligned);
+      w_rows.load(stage + kTileM * kRowBytes, k0, (slice + 1) * length, aligned);
     }
     commit_copies();
   };
@@ -93,7 +108,7 @@ __global__ __launch_bounds__(S::kThreads) void mma_kernel(ProductArgs a, bool al
   SliceTree<kMI * kNJ * 4> tree;
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) load(s);
-  for (int64_t step = 0; step < steps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     wait_copies<kStages - 2>();
     __syncthreads();
     load(step + kStages - 1);
@@ -117,7 +132,7 @@ __global__ __launch_bounds__(S::kThreads) void mma_kernel(ProductArgs a, bool al
       }
     }
     if constexpr (kind == ProductKind::kSliced) {
-      if ((step + 1) % per_slice == 0) tree.add(acc, static_cast<int>(step / per_slice), step + 1 == steps);
+      if ((step + 1) % per_slice == 0) tree.add(acc, step / per_slice, step + 1 == steps);
     }
   }
 

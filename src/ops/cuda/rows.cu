@@ -29,9 +29,13 @@ __global__ void embed_kernel(Y* y, int64_t y_stride, const int32_t* ids, const X
 template <typename T, typename A, int V, bool kAdd>
 __global__ void norm_kernel(T* y, int64_t y_stride, T* x, int64_t x_stride, const A* added, int64_t added_stride,
                             const float* w, float eps, int64_t h) {
-  begin_after_previous();
   __shared__ float shared[kWarp];
   using PT = Pack<T, V>;
+  using PW = Pack<float, V>;
+  const int64_t own = int64_t{threadIdx.x} * V;
+  PW first{};  // weights are read before the kernel in front has ended
+  if (own < h) first = *reinterpret_cast<const PW*>(w + own);
+  begin_after_previous();
   T* row = x + blockIdx.x * x_stride;
   float sum = 0.0f;
   for (int64_t i = int64_t{threadIdx.x} * V; i < h; i += int64_t{blockDim.x} * V) {
@@ -48,7 +52,7 @@ __global__ void norm_kernel(T* y, int64_t y_stride, T* x, int64_t x_stride, cons
   const float factor = 1.0f / sqrtf(block_sum(sum, shared) / static_cast<float>(h) + eps);
   for (int64_t i = int64_t{threadIdx.x} * V; i < h; i += int64_t{blockDim.x} * V) {
     PT p = *reinterpret_cast<const PT*>(row + i);
-    const auto weights = *reinterpret_cast<const Pack<float, V>*>(w + i);
+    const PW weights = i == own ? first : *reinterpret_cast<const PW*>(w + i);
 #pragma unroll
     for (int j = 0; j < V; ++j) p.v[j] = from_f<T>(rounded<T>(to_f(p.v[j]) * factor) * weights.v[j]);
     *reinterpret_cast<PT*>(y + blockIdx.x * y_stride + i) = p;
