@@ -1,0 +1,120 @@
+// Latent attention for decoding: sizes, choice of kernel and the merge of partial results.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "ops/cuda/mla_plan.cuh"
+#include "ops/cuda/mla_ptx.cuh"
+
+namespace braid {
+namespace {
+
+constexpr int kMergeColumns = 128, kMergeWarps = 8;
+
+// One block: 128 lanes of one query row; each warp adds every eighth partial result.
+__global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __grid_constant__ MlaPlan plan) {
+  __shared__ float sums[kMergeWarps][kMergeColumns];
+  const MlaDecodeArgs& a = plan.args;
+  const int seq = blockIdx.z, row = blockIdx.x, column = blockIdx.y * kMergeColumns;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int first_row = a.q_start[seq] * a.n_heads, rows = a.q_start[seq + 1] * a.n_heads - first_row;
+  wait_for_previous_grid();
+  const int2 spread = plan.spread[seq];
+  if (row >= rows || spread.y < 2) return;
+  const auto place = [&](int i) {  // of partial i: only the first part begins the sequence
+    return (static_cast<int64_t>(2 * (spread.x + i) + (i == 0)) * plan.row_tiles + row / plan.tile_rows) * plan.tile_rows +
+           row % plan.tile_rows;
+  };
+  float most = -INFINITY, weight = 0.0f;
+  for (int i = lane; i < spread.y; i += 32) most = fmaxf(most, plan.part_lse[place(i)]);
+  for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+  if (most == -INFINITY) most = 0.0f;
+  for (int i = lane; i < spread.y; i += 32) weight += exp2f(plan.part_lse[place(i)] - most);
+  for (int d = 16; d > 0; d /= 2) weight += __shfl_xor_sync(~0u, weight, d);
+  float4 sum{};
+#pragma unroll 8
+  for (int i = warp; i < spread.y; i += kMergeWarps) {
+    const int64_t at = place(i);
+    const float share = exp2f(plan.part_lse[at] - most);
+    const float4 x = *reinterpret_cast<const float4*>(plan.part_out + at * kMlaLatent + column + 4 * lane);
+    sum.x = fmaf(share, x.x, sum.x), sum.y = fmaf(share, x.y, sum.y);
+    sum.z = fmaf(share, x.z, sum.z), sum.w = fmaf(share, x.w, sum.w);
+  }
+  *reinterpret_cast<float4*>(&sums[warp][4 * lane]) = sum;
+  __syncthreads();
+  if (threadIdx.x >= kMergeColumns) return;
+  float total = 0.0f;
+  for (int w = 0; w < kMergeWarps; ++w) total += sums[w][threadIdx.x];
+  const int64_t to = static_cast<int64_t>(first_row) + row;
+  static_cast<__nv_bfloat16*>(a.out)[to * kMlaLatent + column + threadIdx.x] =
+      __float2bfloat16(weight > 0.0f ? total / weight : 0.0f);
+  if (a.lse && column == 0 && threadIdx.x == 0) {
+    a.lse[to] = weight > 0.0f ? (most + log2f(weight)) * 0.69314718055994531f : -INFINITY;
+  }
+}
+
+int multiprocessors() {
+  static const int n = [] {
+    int device = 0, count = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return count;
+  }();
+  return n;
+}
+
+// Query rows of a tile: 64, or for a float8 cache the fewest that hold them all.
+int rows_of_tile(bool float8, int rows) {
+  return !float8 || rows > 32 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8;
+}
+
+MlaPlan sizes(bool float8, int max_q_len, int n_heads) {
+  MlaPlan plan;
+  plan.tile_rows = rows_of_tile(float8, max_q_len * n_heads);
+  plan.tile_tokens = float8 ? 128 : 64;
+  plan.row_tiles = (max_q_len * n_heads + plan.tile_rows - 1) / plan.tile_rows;
+  plan.n_parts = std::max(1, multiprocessors() / plan.row_tiles);
+  return plan;
+}
+
+size_t spread_bytes(int n_seqs) { return (sizeof(int2) * static_cast<size_t>(n_seqs) + 127) / 128 * 128; }
+size_t partial_rows(const MlaPlan& plan) { return size_t{2} * plan.n_parts * plan.row_tiles * plan.tile_rows; }
+
+}  // namespace
+
+bool mla_decode_supported(int capability_major, int capability_minor, int64_t row, int64_t latent, int block_size) {
+  return capability_major == 9 && capability_minor == 0 && row == kMlaRow && latent == kMlaLatent && block_size % 16 == 0;
+}
+
+size_t mla_decode_workspace(int n_seqs, int max_q_len, int n_heads) {
+  const size_t rows = std::max(partial_rows(sizes(false, max_q_len, n_heads)), partial_rows(sizes(true, max_q_len, n_heads)));
+  return spread_bytes(n_seqs) + rows * (1 + kMlaLatent) * sizeof(float);
+}
+
+cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(plan.args.max_q_len * plan.args.n_heads, kMlaLatent / kMergeColumns, plan.args.n_seqs);
+  config.blockDim = dim3(32 * kMergeWarps);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, mla_combine_kernel, plan);
+}
+
+cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {
+  if (args.n_seqs == 0 || args.max_q_len == 0) return cudaSuccess;
+  MlaPlan plan = sizes(args.float8, args.max_q_len, args.n_heads);
+  plan.args = args;
+  auto* bytes = static_cast<uint8_t*>(args.workspace);
+  plan.spread = reinterpret_cast<int2*>(bytes);
+  plan.part_out = reinterpret_cast<float*>(bytes + spread_bytes(args.n_seqs));
+  plan.part_lse = plan.part_out + partial_rows(plan) * kMlaLatent;
+  plan.score_scale = args.softmax_scale * args.cache_scale * 1.44269504088896341f;
+  const cudaError_t status = args.float8 ? mla_decode_float8(plan, stream) : mla_decode_bf16(plan, stream);
+  return status == cudaSuccess ? mla_combine(plan, stream) : status;
+}
+
+}  // namespace braid
