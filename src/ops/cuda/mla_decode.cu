@@ -11,12 +11,15 @@ namespace {
 
 constexpr int kMergeColumns = 128, kMergeWarps = 8;
 
-// One block: 128 lanes of one query row; each warp adds every eighth partial result.
+// Adds partial results to 128 lanes of query rows. With kRowsApart each warp has a row of its own: right where
+// sequences are split into a few parts. Else all warps share a row and each adds every eighth part.
+template <bool kRowsApart>
 __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __grid_constant__ MlaPlan plan) {
   __shared__ float sums[kMergeWarps][kMergeColumns];
   const MlaDecodeArgs& a = plan.args;
-  const int seq = blockIdx.z, row = blockIdx.x, column = blockIdx.y * kMergeColumns;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = kRowsApart ? 0 : warp, step = kRowsApart ? 1 : kMergeWarps;
+  const int seq = blockIdx.z, row = kRowsApart ? blockIdx.x * kMergeWarps + warp : blockIdx.x;
+  const int column = blockIdx.y * kMergeColumns;
   const int first_row = a.q_start[seq] * a.n_heads, rows = a.q_start[seq + 1] * a.n_heads - first_row;
   wait_for_previous_grid();
   const int2 spread = plan.spread[seq];
@@ -29,26 +32,35 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
   for (int i = lane; i < spread.y; i += 32) most = fmaxf(most, plan.part_lse[place(i)]);
   for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
   if (most == -INFINITY) most = 0.0f;
-  for (int i = lane; i < spread.y; i += 32) weight += exp2f(plan.part_lse[place(i)] - most);
-  for (int d = 16; d > 0; d /= 2) weight += __shfl_xor_sync(~0u, weight, d);
   float4 sum{};
-#pragma unroll 8
-  for (int i = warp; i < spread.y; i += kMergeWarps) {
+#pragma unroll 4
+  for (int i = first; i < spread.y; i += step) {
     const int64_t at = place(i);
     const float share = exp2f(plan.part_lse[at] - most);
     const float4 x = *reinterpret_cast<const float4*>(plan.part_out + at * kMlaLatent + column + 4 * lane);
     sum.x = fmaf(share, x.x, sum.x), sum.y = fmaf(share, x.y, sum.y);
     sum.z = fmaf(share, x.z, sum.z), sum.w = fmaf(share, x.w, sum.w);
+    weight += share;
   }
-  *reinterpret_cast<float4*>(&sums[warp][4 * lane]) = sum;
-  __syncthreads();
-  if (threadIdx.x >= kMergeColumns) return;
-  float total = 0.0f;
-  for (int w = 0; w < kMergeWarps; ++w) total += sums[w][threadIdx.x];
+  if constexpr (!kRowsApart) {
+    __shared__ float weights[kMergeWarps];
+    *reinterpret_cast<float4*>(&sums[warp][4 * lane]) = sum;
+    weights[warp] = weight;
+    __syncthreads();
+    if (warp > 0) return;
+    for (int w = 1; w < kMergeWarps; ++w) {
+      const float4 x = *reinterpret_cast<const float4*>(&sums[w][4 * lane]);
+      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+      weight += weights[w];
+    }
+  }
   const int64_t to = static_cast<int64_t>(first_row) + row;
-  static_cast<__nv_bfloat16*>(a.out)[to * kMlaLatent + column + threadIdx.x] =
-      __float2bfloat16(weight > 0.0f ? total / weight : 0.0f);
-  if (a.lse && column == 0 && threadIdx.x == 0) {
+  const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
+  const __nv_bfloat162 low = __floats2bfloat162_rn(sum.x * inverse, sum.y * inverse);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(sum.z * inverse, sum.w * inverse);
+  *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + to * kMlaLatent + column + 4 * lane) =
+      make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
+  if (a.lse && column == 0 && lane == 0) {
     a.lse[to] = weight > 0.0f ? (most + log2f(weight)) * 0.69314718055994531f : -INFINITY;
   }
 }
@@ -96,12 +108,14 @@ cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(plan.args.max_q_len * plan.args.n_heads, kMlaLatent / kMergeColumns, plan.args.n_seqs);
+  const int rows = plan.args.max_q_len * plan.args.n_heads;
+  const bool apart = plan.n_parts < 4 * plan.args.n_seqs;
+  config.gridDim = dim3(apart ? (rows + kMergeWarps - 1) / kMergeWarps : rows, kMlaLatent / kMergeColumns, plan.args.n_seqs);
   config.blockDim = dim3(32 * kMergeWarps);
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, mla_combine_kernel, plan);
+  return cudaLaunchKernelEx(&config, apart ? mla_combine_kernel<true> : mla_combine_kernel<false>, plan);
 }
 
 cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {

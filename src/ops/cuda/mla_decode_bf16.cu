@@ -93,7 +93,7 @@ __device__ void load_pieces(Shared& sm, const CUtensorMap* map, const TileRows<k
       if constexpr (kPair) {
         load_box_pair(to, map, piece * 64, rows.row[i], bar);
       } else {
-        load_box(to, map, piece * 64, rows.row[i], bar);
+        load_box(to, map, piece * 64, rows.row[i], bar, kReadOnce);
       }
     }
   }
@@ -105,8 +105,9 @@ __device__ void load_loop(Shared& sm, const MlaPlan& plan, const CUtensorMap* q_
   const int part = blockIdx.y, row_tile = blockIdx.x, partner = kPair ? row_tile ^ 1 : row_tile;
   const int first = kPair ? static_cast<int>(cluster_rank()) * 32 : 0;
   Ring ring;
+  MlaItem next = walk.next(plan, part, row_tile, partner);
   for (int n = 0;; ++n) {
-    const MlaItem item = walk.next(plan, part, row_tile, partner);
+    const MlaItem item = next;
     TileRows<kPair> rows;
     rows.find(plan, item, item.first_tile, box, first);
     barrier_wait(&sm.item_empty, (n & 1) ^ 1);
@@ -114,8 +115,10 @@ __device__ void load_loop(Shared& sm, const MlaPlan& plan, const CUtensorMap* q_
     if (item.seq < 0) return barrier_arrive(&sm.item_full);
     barrier_expect(&sm.item_full, kTileBytes);
     for (int piece = 0; piece < kPieces; ++piece) {
-      load_box(sm.q + piece * kPieceBytes, q_map, piece * 64, item.first_row, &sm.item_full);
+      load_box(sm.q + piece * kPieceBytes, q_map, piece * 64, item.first_row, &sm.item_full, kReadOnce);
     }
+    next = walk.next(plan, part, row_tile, partner);
+    for (int piece = 0; next.seq >= 0 && piece < kPieces; ++piece) prefetch_box(q_map, piece * 64, next.first_row);
     for (int tile = item.first_tile; tile < item.last_tile; ++tile, ++ring.n) {
       const int stage = ring.stage();
       if (tile > item.first_tile) rows.find(plan, item, tile, box, first);
@@ -351,6 +354,8 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
   int* units = reinterpret_cast<int*>(sm.kv);  // before the first tile arrives
   mla_measure(plan, units);
   if (threadIdx.x == 0) {
+    prefetch_map(&q_map);
+    prefetch_map(&kv_map);
     const int readers = kPair ? 8 : 4;
     for (int stage = 0; stage < kStages; ++stage) {
       for (int i = 0; i < kPieces; ++i) barrier_init(&sm.full[stage][i], 1);
@@ -365,7 +370,7 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    give_registers<56>();
+    give_registers<64>();
     if (threadIdx.x < 32) {
       const MlaWalk walk = mla_find(plan, units, blockIdx.y, blockIdx.x == 0 && blockIdx.y == 0);
       fence_async_proxy();
@@ -376,7 +381,7 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
       if constexpr (kPair) cluster_sync();
     }
   } else if (group == 1) {
-    give_registers<104>();
+    give_registers<96>();
     if constexpr (kPair) cluster_sync();
     score_loop<kPair>(sm, plan);
   } else {

@@ -6,7 +6,7 @@
 // K and V^T come from registers: each thread reads its bytes from shared memory and widens them to float16, which holds
 // every e4m3 value; queries are scaled by a power of two into float16's range. A tile is 128 tokens. Two warpgroups
 // each score 64 of them, agree on the maximum (raised seldom, see kRaise), and each adds 256 output lanes. A third
-// warpgroup lends its registers, and one warp of it fetches rows, one copy each, padded to kStride bytes, so that reads down a column touch different banks.
+// warpgroup fetches rows, one copy each, padded to kStride bytes, so that reads down a column touch different banks.
 //
 // Within 16 tokens, row 2i of a product is token i and row 2i + 1 token i + 4 (again with 8 added), which keeps the row
 // reads free of bank conflicts too. Within 64 lanes the order of summation follows the 16 bytes that a thread reads.
@@ -68,45 +68,43 @@ __device__ uint32_t widen(uint32_t two_bytes) {
   return halves;
 }
 
+// Four warps, each with 16 consecutive tokens of every slot, which never straddle a cache block.
 template <int kN>
 __device__ void load_loop(Shared<kN>& sm, const MlaPlan& plan, MlaWalk walk) {
   const MlaDecodeArgs& a = plan.args;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, run = threadIdx.x / 32 % 4 * 16;
+  const uint64_t hint = plan.row_tiles == 1 ? kReadOnce : kReadAgain;
   SlotRing<kN> ring;
   for (int n = 0;; ++n) {
     const MlaItem item = walk.next(plan, blockIdx.y, blockIdx.x, blockIdx.x);
-    barrier_wait(&sm.item_empty, (n & 1) ^ 1);
-    if (lane == 0) {
+    if (threadIdx.x % 128 == 0) {
+      barrier_wait(&sm.item_empty, (n & 1) ^ 1);
       sm.item = item;
       barrier_arrive(&sm.item_full);
     }
     if (item.seq < 0) return;
     const int32_t* blocks = a.block_table + static_cast<int64_t>(item.seq) * a.table_columns;
     for (int first = item.first_tile * kTokens; first < item.last_tile * kTokens; first += kSlotTokens, ring.advance()) {
-      const uint8_t* from[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int token = first + lane + 32 * i;
-        from[i] = nullptr;
-        if (token >= item.length) continue;
+      const int token = first + run, here = min(max(item.length - token, 0), 16);
+      const uint8_t* from = nullptr;
+      if (here > 0) {
         const int64_t slot = int64_t{blocks[token / a.shard.block_size]} * a.shard.block_size + token % a.shard.block_size;
-        from[i] = static_cast<const uint8_t*>(a.cache) + slot * kMlaRow;
+        from = static_cast<const uint8_t*>(a.cache) + slot * kMlaRow;
       }
       uint64_t* full = &sm.full[ring.slot];
+      uint8_t* to = sm.kv[ring.slot] + run * kStride;
       barrier_wait(&sm.empty[ring.slot], ring.phase ^ 1);
-      uint8_t* to = sm.kv[ring.slot] + lane * kStride;
-      for (int i = 0; i < 2; ++i) {
-        if (from[i]) continue;
-        // Rows past the context: zeros, since whatever lies there may be no number.
-        for (int b = 0; b < kMlaRow; b += 16) *reinterpret_cast<uint4*>(to + i * 32 * kStride + b) = uint4{};
+      if (here < 16) {  // zeros past the context, since whatever lies there may be no number
+        for (int i = here * kStride + lane * 16; i < 16 * kStride; i += 512) *reinterpret_cast<uint4*>(to + i) = uint4{};
         fence_async_proxy();
+        __syncwarp();
+      }
+      if (lane == 0) {
+        barrier_expect(full, here * kMlaRow);
+#pragma unroll 4
+        for (int i = 0; i < here; ++i) load_bytes(to + i * kStride, from + i * kMlaRow, kMlaRow, full, hint);
       }
       __syncwarp();
-      if (lane == 0) barrier_expect(full, min(max(item.length - first, 0), kSlotTokens) * kMlaRow);
-      __syncwarp();
-      for (int i = 0; i < 2; ++i) {
-        if (from[i]) load_bytes(to + i * 32 * kStride, from[i], kMlaRow, full);
-      }
     }
   }
 }
@@ -415,7 +413,7 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_float8_kernel(const __
   int* units = reinterpret_cast<int*>(sm.kv);  // before the first rows arrive
   mla_measure(plan, units);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots<kN>; ++i) barrier_init(&sm.full[i], 1), barrier_init(&sm.empty[i], 8);
+    for (int i = 0; i < kSlots<kN>; ++i) barrier_init(&sm.full[i], 4), barrier_init(&sm.empty[i], 8);
     barrier_init(&sm.item_full, 1);
     barrier_init(&sm.item_empty, 8);
     barrier_init_fence();
@@ -423,9 +421,9 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_float8_kernel(const __
   __syncthreads();
   if (threadIdx.x >= 256) {
     give_registers<40>();
-    if (threadIdx.x >= 288) return;
-    const MlaWalk walk = mla_find(plan, units, blockIdx.y, blockIdx.x == 0 && blockIdx.y == 0);
+    const MlaWalk walk = mla_find(plan, units, blockIdx.y, threadIdx.x < 288 && blockIdx.x == 0 && blockIdx.y == 0);
     fence_async_proxy();
+    named_barrier(2, 128);  // all have read `units`
     load_loop(sm, plan, walk);
   } else {
     take_registers<232>();

@@ -19,10 +19,12 @@ __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.
 __device__ inline void barrier_arrive(uint64_t* bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(bar)) : "memory");
 }
+// At the same barrier of a block of the cluster. Orders nothing but what products and the copy engine have read: a
+// release over the cluster would cost a fence of hundreds of cycles.
 __device__ inline void barrier_arrive_cluster(uint64_t* bar, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(smem_address(bar)), "r"(rank)
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(smem_address(bar)), "r"(rank)
       : "memory");
 }
 __device__ inline void barrier_expect(uint64_t* bar, uint32_t bytes) {
@@ -40,13 +42,21 @@ __device__ inline void barrier_wait(uint64_t* bar, uint32_t parity) {
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // --- the copy engine --------------------------------------------------------------------------------------------------
+inline constexpr uint64_t kReadOnce = 0x12F0000000000000, kReadAgain = 0x14F0000000000000;  // hints to the L2 cache
+
 // A box of a two-dimensional tensor; x is the innermost coordinate. Elements outside the tensor arrive as zeros.
-__device__ inline void load_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* bar) {
+__device__ inline void load_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* bar, uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-          smem_address(to)),
-      "l"(map), "r"(smem_address(bar)), "r"(x), "r"(y)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], "
+      "[%2], %5;" ::"r"(smem_address(to)),
+      "l"(map), "r"(smem_address(bar)), "r"(x), "r"(y), "l"(hint)
       : "memory");
+}
+__device__ inline void prefetch_box(const CUtensorMap* map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
+}
+__device__ inline void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 // The same for both blocks of a pair: same addresses, and each one's barrier is told.
 __device__ inline void load_box_pair(void* to, const CUtensorMap* map, int x, int y, uint64_t* bar) {
@@ -56,11 +66,12 @@ __device__ inline void load_box_pair(void* to, const CUtensorMap* map, int x, in
       "l"(map), "r"(smem_address(bar)), "r"(x), "r"(y), "h"(static_cast<uint16_t>(3))
       : "memory");
 }
-__device__ inline void load_bytes(void* to, const void* from, uint32_t bytes, uint64_t* bar) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   smem_address(to)),
-               "l"(from), "r"(bytes), "r"(smem_address(bar))
-               : "memory");
+__device__ inline void load_bytes(void* to, const void* from, uint32_t bytes, uint64_t* bar, uint64_t hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          smem_address(to)),
+      "l"(from), "r"(bytes), "r"(smem_address(bar)), "l"(hint)
+      : "memory");
 }
 
 // --- clusters, registers, dependent launches ----------------------------------------------------------------------------
