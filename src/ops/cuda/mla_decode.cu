@@ -115,7 +115,10 @@ cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, apart ? mla_combine_kernel<true> : mla_combine_kernel<false>, plan);
+  const auto kernel = apart ? mla_combine_kernel<true> : mla_combine_kernel<false>;
+  // The same division of a multiprocessor's memory as the kernel before, which would else have to be waited for.
+  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+  return status == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, plan) : status;
 }
 
 cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {

@@ -21,6 +21,7 @@ constexpr int kRows = 64, kTokens = 64, kPieces = 9, kStages = 2;
 constexpr int kPieceBytes = 64 * 64 * 2;
 constexpr int kTileBytes = kPieces * kPieceBytes;
 constexpr int kThreads = 512;
+constexpr int kAhead = 4;       // in a pair: pieces of the next tile whose products run beside a tile's softmax
 constexpr float kRaise = 8.0f;  // log2 units by which scores may pass the running maximum
 
 enum Release { kLeft, kRight, kRope, kReleases };  // groups of pieces that are given back together
@@ -35,6 +36,7 @@ struct Shared {
   MlaItem item;
   uint64_t full[kStages][kPieces], empty[kStages][kReleases];
   uint64_t item_full, item_empty, p_full, p_empty;
+  uint64_t left_done;  // in a pair: the left half's products of a tile are through, the right half's may start
 };
 
 template <bool kPair>
@@ -138,39 +140,38 @@ struct RowState {
   int visible[2] = {0, 0};
 
   __device__ bool advance(float (&s)[32], float (&factor)[2], float scale, int first_token) {
+    if (first_token + kTokens > min(visible[0], visible[1])) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int token = first_token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        if (token >= visible[i / 2 % 2]) s[i] = -INFINITY;
+      }
+    }
+    float high[2] = {-INFINITY, -INFINITY}, base[2];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) high[i / 2 % 2] = fmaxf(high[i / 2 % 2], s[i]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 1));
+#pragma unroll
+    for (int r = 0; r < 2; ++r) high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 2)) * scale;
     bool raised = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (first_token + kTokens > visible[r]) {
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-          const int token = first_token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-          if ((i / 2 % 2 == r) && token >= visible[r]) s[i] = -INFINITY;
-        }
-      }
-      float high = -INFINITY;
-#pragma unroll
-      for (int i = 0; i < 32; i += 4) high = fmaxf(high, fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 2)) * scale;
-      factor[r] = 1.0f;
-      if (high > most[r] + kRaise || (most[r] == -INFINITY && high > -INFINITY)) {
-        factor[r] = exp2f(most[r] - high);
-        most[r] = high;
-        raised = true;
-      }
-      const float base = most[r] == -INFINITY ? 0.0f : most[r];
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < 32; i += 4) {
-#pragma unroll
-        for (int j = 2 * r; j < 2 * r + 2; ++j) {
-          s[i + j] = exp2f(fmaf(s[i + j], scale, -base));
-          sum += s[i + j];
-        }
-      }
-      this->sum[r] = fmaf(this->sum[r], factor[r], sum);
+      const bool raise = high[r] > most[r] + kRaise;
+      factor[r] = raise ? fast_exp2(most[r] - high[r]) : 1.0f;
+      if (raise) most[r] = high[r];
+      raised |= raise;
+      base[r] = most[r] == -INFINITY ? 0.0f : most[r];
+      sum[r] *= factor[r];
     }
+    float part[4] = {};
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      s[i] = fast_exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
+      part[i % 4] += s[i];
+    }
+    sum[0] += part[0] + part[1];
+    sum[1] += part[2] + part[3];
     return raised;
   }
 };
@@ -180,23 +181,22 @@ __device__ uint32_t pack(float low, float high) {
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-__device__ void score_product(Shared& sm, float (&s)[32], const Ring& ring) {
-  const uint32_t q = smem_address(sm.q), k = smem_address(sm.kv[ring.stage()]);
-  product_pin(s);
-  product_fence();
+// Issues the products of some pieces of a tile.
+template <int kFrom, int kTo>
+__device__ void score_pieces(Shared& sm, float (&s)[32], const Ring& ring) {
+  const uint64_t q = operand(smem_address(sm.q), 1024), k = operand(smem_address(sm.kv[ring.stage()]), 1024);
+  if constexpr (kFrom == 0) product_pin(s);
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) {
+  for (int piece = kFrom; piece < kTo; ++piece) {
     barrier_wait(&sm.full[ring.stage()][piece], ring.phase());
     product_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      const uint32_t at = piece * kPieceBytes + step * 32;
-      product_64x64(s, operand(q + at, 1024), operand(k + at, 1024), piece + step > 0);
+      const int at = (piece * kPieceBytes + step * 32) / 16;
+      product_64x64(s, q + at, k + at, piece + step > 0);
     }
   }
   product_commit();
-  product_wait<0>();
-  product_pin(s);
 }
 
 // Row sums, the last message to the value groups and the log-sum-exp of an item.
@@ -236,10 +236,8 @@ __device__ void score_loop(Shared& sm, const MlaPlan& plan) {
       const int token = item.first_token + (item.row_in_seq + row + 8 * r) / a.n_heads;
       state.visible[r] = static_cast<int>(a.shard.local_length(a.positions[token] + 1));
     }
-    for (int tile = item.first_tile; tile < item.last_tile; ++tile, ++ring.n) {
-      float s[32], factor[2];
-      score_product(sm, s, ring);
-      release<kPair>(&sm.empty[ring.stage()][kRope]);
+    const auto pass_on = [&](float (&s)[32], int tile) {
+      float factor[2];
       const bool raised = state.advance(s, factor, plan.score_scale, tile * kTokens);
       barrier_wait(&sm.p_empty, p_phase);
       p_phase ^= 1;
@@ -252,6 +250,36 @@ __device__ void score_loop(Shared& sm, const MlaPlan& plan) {
       const bool any = __any_sync(~0u, raised);
       if (lane == 0) sm.raised[warp] = any;
       arrive_once(&sm.p_full);
+    };
+    float running[32], s[32];  // running: products in flight
+    const auto take = [&] {
+      product_wait<0>();
+      product_pin(running);
+      release<kPair>(&sm.empty[ring.stage()][kRope]);
+      ++ring.n;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) asm volatile("mov.b32 %0, %1;" : "=f"(s[i]) : "f"(running[i]));
+    };
+    int tile = item.first_tile;
+    if constexpr (kPair) {
+      if (tile < item.last_tile) {
+        score_pieces<0, kAhead>(sm, running, ring);
+        for (; tile + 1 < item.last_tile; ++tile) {
+          score_pieces<kAhead, kPieces>(sm, running, ring);
+          take();
+          score_pieces<0, kAhead>(sm, running, ring);
+          pass_on(s, tile);
+        }
+        score_pieces<kAhead, kPieces>(sm, running, ring);
+        take();
+        pass_on(s, tile);
+      }
+    } else {
+      for (; tile < item.last_tile; ++tile) {
+        score_pieces<0, kPieces>(sm, running, ring);
+        take();
+        pass_on(s, tile);
+      }
     }
     arrive_once(&sm.item_empty);
     barrier_wait(&sm.p_empty, p_phase);
@@ -317,24 +345,26 @@ __device__ void value_loop(Shared& sm, const MlaPlan& plan, int half) {
 #pragma unroll
         for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
       }
+      if (kPair && half == 1) barrier_wait(&sm.left_done, ring.n & 1);
       arrive_once(&sm.p_empty);
       if ((tile + 1) * kTokens > item.length) {
         clear_rows(v, item.length - tile * kTokens, thread);
         named_barrier(1 + half, 128);
       }
-      const uint32_t at = smem_address(v);
+      const uint64_t at = operand(smem_address(v), 1024, kPieceBytes);
       product_pin(o[0]);
       product_pin(o[1]);
       product_fence();
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        product_64x128(o[i % 2], p[i / 2], operand(at + i % 2 * 2 * kPieceBytes + i / 2 * 2048, 1024, kPieceBytes));
+        product_64x128(o[i % 2], p[i / 2], at + (i % 2 * 2 * kPieceBytes + i / 2 * 2048) / 16);
       }
       product_commit();
       product_wait<0>();
       product_pin(o[0]);
       product_pin(o[1]);
       release<kPair>(&sm.empty[ring.stage()][half == 0 ? kLeft : kRight]);
+      if (kPair && half == 0) arrive_once(&sm.left_done);
     }
     launch_dependents();
     barrier_wait(&sm.p_full, p_phase);
@@ -365,12 +395,13 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
     barrier_init(&sm.item_empty, 12);
     barrier_init(&sm.p_full, 4);
     barrier_init(&sm.p_empty, 8);
+    barrier_init(&sm.left_done, 4);
     barrier_init_fence();
   }
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    give_registers<64>();
+    give_registers<56>();
     if (threadIdx.x < 32) {
       const MlaWalk walk = mla_find(plan, units, blockIdx.y, blockIdx.x == 0 && blockIdx.y == 0);
       fence_async_proxy();
@@ -381,7 +412,7 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
       if constexpr (kPair) cluster_sync();
     }
   } else if (group == 1) {
-    give_registers<96>();
+    give_registers<104>();
     if constexpr (kPair) cluster_sync();
     score_loop<kPair>(sm, plan);
   } else {

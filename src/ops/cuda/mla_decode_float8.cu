@@ -143,11 +143,14 @@ __device__ void load_queries(Shared<kN>& sm, const MlaPlan& plan, const MlaItem&
   fence_async_proxy();
 }
 
-// Operands of 64 lanes for the scores: four steps of 16 lanes.
+// Bytes of 64 lanes for the scores and the operands made of them: four steps of 16 lanes.
 struct RowPiece {
-  uint32_t a[4][4];
+  uint4 low, high;
   __device__ void read(const uint8_t* row) {
-    const uint4 low = *reinterpret_cast<const uint4*>(row), high = *reinterpret_cast<const uint4*>(row + 8 * kStride);
+    low = *reinterpret_cast<const uint4*>(row);
+    high = *reinterpret_cast<const uint4*>(row + 8 * kStride);
+  }
+  __device__ void widen_to(uint32_t (&a)[4][4]) const {
     const uint32_t g[4] = {low.x, low.y, low.z, low.w}, h[4] = {high.x, high.y, high.z, high.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -157,19 +160,23 @@ struct RowPiece {
   }
 };
 
+// The bytes of a piece are read while the piece before is multiplied.
 template <int kN>
 __device__ void score_product(Shared<kN>& sm, float (&s)[kN / 2], const uint8_t* kv) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const uint8_t* row = kv + (warp * 16 + token_of(lane / 4)) * kStride + lane % 4 * 16;
-  const uint32_t q = smem_address(sm.q);
+  const uint64_t q = operand(smem_address(sm.q), 1024);
   RowPiece piece[2];
+  uint32_t a[2][4][4];
+  piece[0].read(row);
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
-    piece[i % 2].read(row + i * 64);
+    if (i + 1 < kPieces) piece[(i + 1) % 2].read(row + (i + 1) * 64);
+    piece[i % 2].widen_to(a[i % 2]);
     product_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      product_narrow<kN>(s, piece[i % 2].a[step], operand(q + i * kN * 128 + step * 32, 1024), i + step > 0);
+      product_narrow<kN>(s, a[i % 2][step], q + (i * kN * 128 + step * 32) / 16, i + step > 0);
     }
     product_commit();
     product_wait<1>();
@@ -178,23 +185,24 @@ __device__ void score_product(Shared<kN>& sm, float (&s)[kN / 2], const uint8_t*
   product_pin(s);
 }
 
-// Operands of 16 lanes by 64 tokens for the values, transposed on the way: row 8h + g of a product is lane 2g + h.
+// The same for 16 lanes by 64 tokens of the values, transposed on the way: row 8h + g of a product is lane 2g + h.
 struct ColumnPiece {
-  uint32_t a[4][4];
+  uint32_t r[8];
   __device__ void read(uint32_t address) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t r[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                   : "=r"(r[4 * half]), "=r"(r[4 * half + 1]), "=r"(r[4 * half + 2]), "=r"(r[4 * half + 3])
                    : "r"(address + half * 32 * kStride)
                    : "memory");
+    }
+  }
+  __device__ void widen_to(uint32_t (&a)[4][4]) const {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t lanes = __byte_perm(r[i], 0, 0x3120);
-        a[2 * half + i / 2][i % 2 * 2] = widen(lanes & 0xffff);
-        a[2 * half + i / 2][i % 2 * 2 + 1] = widen(lanes >> 16);
-      }
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t lanes = __byte_perm(r[i], 0, 0x3120);
+      a[i / 2][i % 2 * 2] = widen(lanes & 0xffff);
+      a[i / 2][i % 2 * 2 + 1] = widen(lanes >> 16);
     }
   }
 };
@@ -204,15 +212,18 @@ __device__ void value_product(Shared<kN>& sm, float (&o)[4][kN / 2], const uint8
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int at = (lane / 8 * 8 + token_of(lane % 8)) * kStride + group * 256 + warp * 16;
   const uint32_t kv[2] = {smem_address(first) + at, smem_address(second) + at};
+  const uint64_t p = operand(smem_address(sm.p), 1024);
   ColumnPiece piece[2];
+  uint32_t a[2][4][4];
+  piece[0].read(kv[0]);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int slot = i % 2;
-    piece[i % 2].read(kv[slot] + i / 2 * 64);
+    if (i < 7) piece[(i + 1) % 2].read(kv[(i + 1) % 2] + (i + 1) / 2 * 64);
+    piece[i % 2].widen_to(a[i % 2]);
     product_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      product_narrow<kN>(o[i / 2], piece[i % 2].a[step], operand(smem_address(sm.p[slot]) + step * 32, 1024), 1);
+      product_narrow<kN>(o[i / 2], a[i % 2][step], p + (i % 2 * kN * 128 + step * 32) / 16, 1);
     }
     product_commit();
     product_wait<1>();
@@ -285,7 +296,7 @@ struct ColumnState {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float base = most[2 * j + i] == -INFINITY ? 0.0f : most[2 * j + i] - kLift;
-          p[i] = exp2f(s[4 * j + 2 * half + i] - base);
+          p[i] = fast_exp2(s[4 * j + 2 * half + i] - base);
           sum[2 * j + i] += p[i];
         }
         const __half2 packed = __floats2half2_rn(p[0], p[1]);

@@ -111,9 +111,15 @@ __device__ inline void product_pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Describes an operand in shared memory in the 128-byte swizzle: rows of 128 bytes in groups of eight, `group` bytes from
 // one group to the next. For an operand whose contiguous dimension is not the summed one, `span` is the distance
-// between 64-element pieces of that dimension.
+// between 64-element pieces of that dimension. An operand `n` bytes further on is operand(...) + n / 16.
 __device__ inline uint64_t operand(uint32_t address, uint32_t group, uint32_t span = 16) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(span >> 4) << 16 |
          static_cast<uint64_t>(group >> 4) << 32 | uint64_t{1} << 62;
