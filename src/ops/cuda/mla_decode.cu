@@ -15,6 +15,7 @@ constexpr int kMergeColumns = 128, kMergeWarps = 8;
 // sequences are split into a few parts. Else all warps share a row and each adds every eighth part.
 template <bool kRowsApart>
 __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __grid_constant__ MlaPlan plan) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ float sums[kMergeWarps][kMergeColumns];
   const MlaDecodeArgs& a = plan.args;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = kRowsApart ? 0 : warp, step = kRowsApart ? 1 : kMergeWarps;
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
   if (a.lse && column == 0 && lane == 0) {
     a.lse[to] = weight > 0.0f ? (most + log2f(weight)) * 0.69314718055994531f : -INFINITY;
   }
+#endif
 }
 
 int multiprocessors() {
@@ -90,7 +92,9 @@ MlaPlan sizes(bool float8, int max_q_len, int n_heads) {
 }
 
 size_t spread_bytes(int n_seqs) { return (sizeof(int2) * static_cast<size_t>(n_seqs) + 127) / 128 * 128; }
-size_t partial_rows(const MlaPlan& plan) { return size_t{2} * plan.n_parts * plan.row_tiles * plan.tile_rows; }
+size_t partial_rows(const MlaPlan& plan) {
+  return plan.n_parts == 1 ? 0 : size_t{2} * plan.n_parts * plan.row_tiles * plan.tile_rows;
+}
 
 }  // namespace
 
@@ -131,7 +135,7 @@ cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {
   plan.part_lse = plan.part_out + partial_rows(plan) * kMlaLatent;
   plan.score_scale = args.softmax_scale * args.cache_scale * 1.44269504088896341f;
   const cudaError_t status = args.float8 ? mla_decode_float8(plan, stream) : mla_decode_bf16(plan, stream);
-  return status == cudaSuccess ? mla_combine(plan, stream) : status;
+  return status == cudaSuccess && plan.n_parts > 1 ? mla_combine(plan, stream) : status;
 }
 
 }  // namespace braid

@@ -14,6 +14,9 @@
 #include "ops/cuda/mla_plan.cuh"
 #include "ops/cuda/mla_ptx.cuh"
 
+// For older GPUs the kernel is compiled empty, and what it uses is then unused.
+#pragma nv_diag_suppress 177
+
 namespace braid {
 namespace {
 
@@ -21,7 +24,6 @@ constexpr int kRows = 64, kTokens = 64, kPieces = 9, kStages = 2;
 constexpr int kPieceBytes = 64 * 64 * 2;
 constexpr int kTileBytes = kPieces * kPieceBytes;
 constexpr int kThreads = 512;
-constexpr int kAhead = 4;       // in a pair: pieces of the next tile whose products run beside a tile's softmax
 constexpr float kRaise = 8.0f;  // log2 units by which scores may pass the running maximum
 
 enum Release { kLeft, kRight, kRope, kReleases };  // groups of pieces that are given back together
@@ -35,8 +37,7 @@ struct Shared {
   int raised[4];           // per warp: whether factors differ from 1
   MlaItem item;
   uint64_t full[kStages][kPieces], empty[kStages][kReleases];
-  uint64_t item_full, item_empty, p_full, p_empty;
-  uint64_t left_done;  // in a pair: the left half's products of a tile are through, the right half's may start
+  uint64_t item_full, item_empty, p_full[2], p_empty;  // P comes in halves of 32 tokens
 };
 
 template <bool kPair>
@@ -134,12 +135,13 @@ __device__ void load_loop(Shared& sm, const MlaPlan& plan, const CUtensorMap* q_
   }
 }
 
-// Softmax of one tile of scores for the two rows of a thread: s becomes numerators.
+// Softmax of one tile of scores for the two rows of a thread.
 struct RowState {
-  float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, factor[2];
   int visible[2] = {0, 0};
 
-  __device__ bool advance(float (&s)[32], float (&factor)[2], float scale, int first_token) {
+  // Masks scores and finds what results so far are to be multiplied with; true: not with 1.
+  __device__ bool raise(float (&s)[32], float scale, int first_token) {
     if (first_token + kTokens > min(visible[0], visible[1])) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
@@ -147,7 +149,7 @@ struct RowState {
         if (token >= visible[i / 2 % 2]) s[i] = -INFINITY;
       }
     }
-    float high[2] = {-INFINITY, -INFINITY}, base[2];
+    float high[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int i = 0; i < 32; ++i) high[i / 2 % 2] = fmaxf(high[i / 2 % 2], s[i]);
 #pragma unroll
@@ -157,22 +159,27 @@ struct RowState {
     bool raised = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const bool raise = high[r] > most[r] + kRaise;
-      factor[r] = raise ? fast_exp2(most[r] - high[r]) : 1.0f;
-      if (raise) most[r] = high[r];
-      raised |= raise;
-      base[r] = most[r] == -INFINITY ? 0.0f : most[r];
+      const bool more = high[r] > most[r] + kRaise;
+      factor[r] = more ? fast_exp2(most[r] - high[r]) : 1.0f;
+      if (more) most[r] = high[r];
+      raised |= more;
       sum[r] *= factor[r];
     }
+    return raised;
+  }
+
+  // Scores of half a tile, 32 tokens, become numerators.
+  __device__ void exponentiate(float (&s)[32], float scale, int half) {
     float part[4] = {};
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      s[i] = fast_exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
-      part[i % 4] += s[i];
+    for (int i = 0; i < 16; ++i) {
+      const float most_here = most[i / 2 % 2], base = most_here == -INFINITY ? 0.0f : most_here;
+      float& x = s[16 * half + i];
+      x = fast_exp2(fmaf(x, scale, -base));
+      part[i % 4] += x;
     }
     sum[0] += part[0] + part[1];
     sum[1] += part[2] + part[3];
-    return raised;
   }
 };
 
@@ -181,13 +188,11 @@ __device__ uint32_t pack(float low, float high) {
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// Issues the products of some pieces of a tile.
-template <int kFrom, int kTo>
-__device__ void score_pieces(Shared& sm, float (&s)[32], const Ring& ring) {
+__device__ void score_product(Shared& sm, float (&s)[32], const Ring& ring) {
   const uint64_t q = operand(smem_address(sm.q), 1024), k = operand(smem_address(sm.kv[ring.stage()]), 1024);
-  if constexpr (kFrom == 0) product_pin(s);
+  product_pin(s);
 #pragma unroll
-  for (int piece = kFrom; piece < kTo; ++piece) {
+  for (int piece = 0; piece < kPieces; ++piece) {
     barrier_wait(&sm.full[ring.stage()][piece], ring.phase());
     product_fence();
 #pragma unroll
@@ -197,6 +202,8 @@ __device__ void score_pieces(Shared& sm, float (&s)[32], const Ring& ring) {
     }
   }
   product_commit();
+  product_wait<0>();
+  product_pin(s);
 }
 
 // Row sums, the last message to the value groups and the log-sum-exp of an item.
@@ -236,56 +243,33 @@ __device__ void score_loop(Shared& sm, const MlaPlan& plan) {
       const int token = item.first_token + (item.row_in_seq + row + 8 * r) / a.n_heads;
       state.visible[r] = static_cast<int>(a.shard.local_length(a.positions[token] + 1));
     }
-    const auto pass_on = [&](float (&s)[32], int tile) {
-      float factor[2];
-      const bool raised = state.advance(s, factor, plan.score_scale, tile * kTokens);
-      barrier_wait(&sm.p_empty, p_phase);
-      p_phase ^= 1;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sm.p[i][threadIdx.x % 128] = make_uint4(pack(s[8 * i], s[8 * i + 1]), pack(s[8 * i + 2], s[8 * i + 3]),
-                                                pack(s[8 * i + 4], s[8 * i + 5]), pack(s[8 * i + 6], s[8 * i + 7]));
-      }
-      if (lane % 4 == 0) sm.factor[row] = factor[0], sm.factor[row + 8] = factor[1];
-      const bool any = __any_sync(~0u, raised);
-      if (lane == 0) sm.raised[warp] = any;
-      arrive_once(&sm.p_full);
-    };
-    float running[32], s[32];  // running: products in flight
-    const auto take = [&] {
-      product_wait<0>();
-      product_pin(running);
+    for (int tile = item.first_tile; tile < item.last_tile; ++tile, ++ring.n) {
+      float s[32];
+      score_product(sm, s, ring);
       release<kPair>(&sm.empty[ring.stage()][kRope]);
-      ++ring.n;
+      const bool raised = __any_sync(~0u, state.raise(s, plan.score_scale, tile * kTokens));
 #pragma unroll
-      for (int i = 0; i < 32; ++i) asm volatile("mov.b32 %0, %1;" : "=f"(s[i]) : "f"(running[i]));
-    };
-    int tile = item.first_tile;
-    if constexpr (kPair) {
-      if (tile < item.last_tile) {
-        score_pieces<0, kAhead>(sm, running, ring);
-        for (; tile + 1 < item.last_tile; ++tile) {
-          score_pieces<kAhead, kPieces>(sm, running, ring);
-          take();
-          score_pieces<0, kAhead>(sm, running, ring);
-          pass_on(s, tile);
+      for (int half = 0; half < 2; ++half) {  // the first half is multiplied while the second is made
+        state.exponentiate(s, plan.score_scale, half);
+        if (half == 0) {
+          barrier_wait(&sm.p_empty, p_phase);
+          p_phase ^= 1;
+          if (lane % 4 == 0) sm.factor[row] = state.factor[0], sm.factor[row + 8] = state.factor[1];
+          if (lane == 0) sm.raised[warp] = raised;
         }
-        score_pieces<kAhead, kPieces>(sm, running, ring);
-        take();
-        pass_on(s, tile);
-      }
-    } else {
-      for (; tile < item.last_tile; ++tile) {
-        score_pieces<0, kPieces>(sm, running, ring);
-        take();
-        pass_on(s, tile);
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          sm.p[i][threadIdx.x % 128] = make_uint4(pack(s[8 * i], s[8 * i + 1]), pack(s[8 * i + 2], s[8 * i + 3]),
+                                                  pack(s[8 * i + 4], s[8 * i + 5]), pack(s[8 * i + 6], s[8 * i + 7]));
+        }
+        arrive_once(&sm.p_full[half]);
       }
     }
     arrive_once(&sm.item_empty);
     barrier_wait(&sm.p_empty, p_phase);
     p_phase ^= 1;
     finish_rows(sm, plan, item, state, row);
-    arrive_once(&sm.p_full);
+    arrive_once(&sm.p_full[0]);
   }
 }
 
@@ -324,51 +308,55 @@ template <bool kPair>
 __device__ void value_loop(Shared& sm, const MlaPlan& plan, int half) {
   const int thread = threadIdx.x % 128, warp = thread / 32, row = warp * 16 + thread % 32 / 4;
   Ring ring;
-  uint32_t p_phase = 0;
+  uint32_t p_phase[2] = {0, 0};
   for (int n = 0;; ++n) {
     barrier_wait(&sm.item_full, n & 1);
     const MlaItem item = sm.item;
     arrive_once(&sm.item_empty);
     if (item.seq < 0) return;
+    launch_dependents();  // the merge waits for this grid's end all the same, but is then already there
     float o[2][64];
 #pragma unroll
     for (int i = 0; i < 128; ++i) o[i / 64][i % 64] = 0.0f;
     for (int tile = item.first_tile; tile < item.last_tile; ++tile, ++ring.n) {
       uint8_t* v = sm.kv[ring.stage()] + half * 4 * kPieceBytes;
-      barrier_wait(&sm.p_full, p_phase);
-      p_phase ^= 1;
+      const uint64_t at = operand(smem_address(v), 1024, kPieceBytes);
       uint4 p[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[i] = sm.p[i][thread];
-      if (sm.raised[warp]) {
-        const float factor[2] = {sm.factor[row], sm.factor[row + 8]};
+      for (int part = 0; part < 2; ++part) {
+        barrier_wait(&sm.p_full[part], p_phase[part]);
+        p_phase[part] ^= 1;
 #pragma unroll
-        for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
-      }
-      if (kPair && half == 1) barrier_wait(&sm.left_done, ring.n & 1);
-      arrive_once(&sm.p_empty);
-      if ((tile + 1) * kTokens > item.length) {
-        clear_rows(v, item.length - tile * kTokens, thread);
-        named_barrier(1 + half, 128);
-      }
-      const uint64_t at = operand(smem_address(v), 1024, kPieceBytes);
-      product_pin(o[0]);
-      product_pin(o[1]);
-      product_fence();
+        for (int i = 2 * part; i < 2 * part + 2; ++i) p[i] = sm.p[i][thread];
+        if (part == 0) {
+          if (sm.raised[warp]) {
+            const float factor[2] = {sm.factor[row], sm.factor[row + 8]};
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        product_64x128(o[i % 2], p[i / 2], at + (i % 2 * 2 * kPieceBytes + i / 2 * 2048) / 16);
+            for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
+          }
+          if ((tile + 1) * kTokens > item.length) {
+            clear_rows(v, item.length - tile * kTokens, thread);
+            named_barrier(1 + half, 128);
+          }
+          product_pin(o[0]);
+          product_pin(o[1]);
+        } else {
+          arrive_once(&sm.p_empty);
+        }
+        product_fence();
+#pragma unroll
+        for (int i = 4 * part; i < 4 * part + 4; ++i) {
+          product_64x128(o[i % 2], p[i / 2], at + (i % 2 * 2 * kPieceBytes + i / 2 * 2048) / 16);
+        }
+        product_commit();
       }
-      product_commit();
       product_wait<0>();
       product_pin(o[0]);
       product_pin(o[1]);
       release<kPair>(&sm.empty[ring.stage()][half == 0 ? kLeft : kRight]);
-      if (kPair && half == 0) arrive_once(&sm.left_done);
     }
-    launch_dependents();
-    barrier_wait(&sm.p_full, p_phase);
-    p_phase ^= 1;
+    barrier_wait(&sm.p_full[0], p_phase[0]);
+    p_phase[0] ^= 1;
     const float inverse[2] = {sm.inverse[row], sm.inverse[row + 8]};
     arrive_once(&sm.p_empty);
     store_rows(plan, item, o, inverse, row, half * 256 + thread % 4 * 2);
@@ -379,6 +367,7 @@ template <bool kPair>
 __global__ void __launch_bounds__(kThreads, 1)
 mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_constant__ CUtensorMap q_map,
                        const __grid_constant__ CUtensorMap kv_map, int box) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t dynamic[];
   Shared& sm = *reinterpret_cast<Shared*>(dynamic);
   int* units = reinterpret_cast<int*>(sm.kv);  // before the first tile arrives
@@ -393,15 +382,14 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
     }
     barrier_init(&sm.item_full, 1);
     barrier_init(&sm.item_empty, 12);
-    barrier_init(&sm.p_full, 4);
+    for (uint64_t& bar : sm.p_full) barrier_init(&bar, 4);
     barrier_init(&sm.p_empty, 8);
-    barrier_init(&sm.left_done, 4);
     barrier_init_fence();
   }
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    give_registers<56>();
+    give_registers<64>();
     if (threadIdx.x < 32) {
       const MlaWalk walk = mla_find(plan, units, blockIdx.y, blockIdx.x == 0 && blockIdx.y == 0);
       fence_async_proxy();
@@ -412,7 +400,7 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
       if constexpr (kPair) cluster_sync();
     }
   } else if (group == 1) {
-    give_registers<104>();
+    give_registers<96>();
     if constexpr (kPair) cluster_sync();
     score_loop<kPair>(sm, plan);
   } else {
@@ -421,6 +409,7 @@ mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_consta
     value_loop<kPair>(sm, plan, group - 2);
   }
   if constexpr (kPair) cluster_sync();
+#endif
 }
 
 // A two-dimensional tensor of bf16 rows of 576, in boxes of 64 lanes by `box` rows.

@@ -13,6 +13,9 @@
 #include "ops/cuda/mla_plan.cuh"
 #include "ops/cuda/mla_ptx.cuh"
 
+// For older GPUs the kernel is compiled empty, and what it uses is then unused.
+#pragma nv_diag_suppress 177
+
 namespace braid {
 namespace {
 
@@ -236,7 +239,7 @@ __device__ void value_product(Shared<kN>& sm, float (&o)[4][kN / 2], const uint8
 // Running softmax of the kN / 4 query rows of a thread: columns 8j + 2c and the next, c = lane % 4.
 template <int kN>
 struct ColumnState {
-  float most[kN / 4], sum[kN / 4];
+  float most[kN / 4], sum[kN / 4], scale[kN / 4];
 
   __device__ static int column(int i) { return i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2; }
 
@@ -247,10 +250,9 @@ struct ColumnState {
     bool raise = false;
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) {
-      const float scale = sm.scale[column(i)];
       float& low = s[i / 2 * 4 + i % 2];
       float& high = s[i / 2 * 4 + i % 2 + 2];
-      low *= scale, high *= scale;
+      low *= scale[i], high *= scale[i];
       if (mask) {
         const int visible = sm.visible[column(i)];
         if (token >= visible) low = -INFINITY;
@@ -377,12 +379,16 @@ __device__ void attend_loop(Shared<kN>& sm, const MlaPlan& plan) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(&sm.item_empty);
     if (item.seq < 0) return;
+    launch_dependents();  // the merge waits for this grid's end all the same, but is then already there
     load_queries(sm, plan, item);
     consumers_sync();
     ColumnState<kN> state;
     float o[4][kN / 2];
 #pragma unroll
-    for (int i = 0; i < kN / 4; ++i) state.most[i] = -INFINITY, state.sum[i] = 0.0f;
+    for (int i = 0; i < kN / 4; ++i) {
+      state.most[i] = -INFINITY, state.sum[i] = 0.0f;
+      state.scale[i] = sm.scale[state.column(i)];
+    }
 #pragma unroll
     for (int i = 0; i < 2 * kN; ++i) o[i / (kN / 2)][i % (kN / 2)] = 0.0f;
     const int all_visible = sm.visible[0];  // tokens that every row in use sees
@@ -410,7 +416,6 @@ __device__ void attend_loop(Shared<kN>& sm, const MlaPlan& plan) {
         barrier_arrive(&sm.empty[second.slot]);
       }
     }
-    launch_dependents();
     state.total(sm);
     store_columns(plan, item, state, o);
     consumers_sync();
@@ -419,6 +424,7 @@ __device__ void attend_loop(Shared<kN>& sm, const MlaPlan& plan) {
 
 template <int kN>
 __global__ void __launch_bounds__(kThreads, 1) mla_decode_float8_kernel(const __grid_constant__ MlaPlan plan) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t dynamic[];
   Shared<kN>& sm = *reinterpret_cast<Shared<kN>*>(dynamic);
   int* units = reinterpret_cast<int*>(sm.kv);  // before the first rows arrive
@@ -440,6 +446,7 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_float8_kernel(const __
     take_registers<232>();
     attend_loop(sm, plan);
   }
+#endif
 }
 
 template <int kN>

@@ -74,22 +74,26 @@ struct MlaWalk {
   }
 };
 
-// The line's cuts: fills `units` (shared memory, [S]) with all threads of the block, then one warp finds where `part`
-// begins. The first block also writes `spread`.
+// The line's cuts. With more than 32 sequences the block first fills `units` (shared memory, [S]); else the one warp
+// that calls mla_find() reads the lengths itself.
 __device__ inline void mla_measure(const MlaPlan& plan, int* units) {
+  if (plan.args.n_seqs <= 32) return;
   for (int s = threadIdx.x; s < plan.args.n_seqs; s += blockDim.x) units[s] = mla_units(plan, s);
 }
+
+// Where `part` begins. Also writes `spread`, if asked.
 __device__ inline MlaWalk mla_find(const MlaPlan& plan, const int* units, int part, bool write_spread) {
   const int lane = threadIdx.x % 32, n = plan.args.n_seqs;
-  int total = 0;
-  for (int s = lane; s < n; s += 32) total += units[s];
+  const int own = n <= 32 && lane < n ? mla_units(plan, lane) : 0;
+  int total = own;
+  for (int s = lane; n > 32 && s < n; s += 32) total += units[s];
   for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(~0u, total, d);
   const int payload = max((total + plan.n_parts - 1) / plan.n_parts, 1);
   const int begin = part * payload;
   MlaWalk walk{n, 0, payload};
   int before = 0;
   for (int s0 = 0; s0 < n; s0 += 32) {
-    const int s = s0 + lane, mine = s < n ? units[s] : 0;
+    const int s = s0 + lane, mine = n <= 32 ? own : s < n ? units[s] : 0;
     int sum = mine;
     for (int d = 1; d < 32; d *= 2) {
       const int other = __shfl_up_sync(~0u, sum, d);
