@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ float sums[kMergeWarps][kMergeColumns];
   const MlaDecodeArgs& a = plan.args;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = kRowsApart ? 0 : warp, step = kRowsApart ? 1 : kMergeWarps;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = kRowsApart ? 0 : warp,
+            step = kRowsApart ? 1 : kMergeWarps;
   const int seq = blockIdx.z, row = kRowsApart ? blockIdx.x * kMergeWarps + warp : blockIdx.x;
   const int column = blockIdx.y * kMergeColumns;
   const int first_row = a.q_start[seq] * a.n_heads, rows = a.q_start[seq + 1] * a.n_heads - first_row;
@@ -26,7 +27,8 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
   const int2 spread = plan.spread[seq];
   if (row >= rows || spread.y < 2) return;
   const auto place = [&](int i) {  // of partial i: only the first part begins the sequence
-    return (static_cast<int64_t>(2 * (spread.x + i) + (i == 0)) * plan.row_tiles + row / plan.tile_rows) * plan.tile_rows +
+    return (static_cast<int64_t>(2 * (spread.x + i) + (i == 0)) * plan.row_tiles + row / plan.tile_rows) *
+               plan.tile_rows +
            row % plan.tile_rows;
   };
   float most = -INFINITY, weight = 0.0f;
@@ -78,9 +80,7 @@ int multiprocessors() {
 }
 
 // Query rows of a tile: 64, or for a float8 cache the fewest that hold them all.
-int rows_of_tile(bool float8, int rows) {
-  return !float8 || rows > 32 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8;
-}
+int rows_of_tile(bool float8, int rows) { return !float8 || rows > 32 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8; }
 
 MlaPlan sizes(bool float8, int max_q_len, int n_heads) {
   MlaPlan plan;
@@ -99,11 +99,13 @@ size_t partial_rows(const MlaPlan& plan) {
 }  // namespace
 
 bool mla_decode_supported(int capability_major, int capability_minor, int64_t row, int64_t latent, int block_size) {
-  return capability_major == 9 && capability_minor == 0 && row == kMlaRow && latent == kMlaLatent && block_size % 16 == 0;
+  return capability_major == 9 && capability_minor == 0 && row == kMlaRow && latent == kMlaLatent &&
+         block_size % 16 == 0;
 }
 
 size_t mla_decode_workspace(int n_seqs, int max_q_len, int n_heads) {
-  const size_t rows = std::max(partial_rows(sizes(false, max_q_len, n_heads)), partial_rows(sizes(true, max_q_len, n_heads)));
+  const size_t rows =
+      std::max(partial_rows(sizes(false, max_q_len, n_heads)), partial_rows(sizes(true, max_q_len, n_heads)));
   return spread_bytes(n_seqs) + rows * (1 + kMlaLatent) * sizeof(float);
 }
 
@@ -114,7 +116,8 @@ cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   const int rows = plan.args.max_q_len * plan.args.n_heads;
   const bool apart = plan.n_parts < 4 * plan.args.n_seqs;
-  config.gridDim = dim3(apart ? (rows + kMergeWarps - 1) / kMergeWarps : rows, kMlaLatent / kMergeColumns, plan.args.n_seqs);
+  config.gridDim =
+      dim3(apart ? (rows + kMergeWarps - 1) / kMergeWarps : rows, kMlaLatent / kMergeColumns, plan.args.n_seqs);
   config.blockDim = dim3(32 * kMergeWarps);
   config.stream = stream;
   config.attrs = &overlap;

@@ -24,16 +24,16 @@ struct MlaDecodeArgs {
   bool float8 = false;
   float cache_scale = 1.0f;
   float softmax_scale = 1.0f;
-  void* out = nullptr;          // bf16 [T, N, 512]
-  float* lse = nullptr;         // [T, N], natural logarithm; may be null
+  void* out = nullptr;                   // bf16 [T, N, 512]
+  float* lse = nullptr;                  // [T, N], natural logarithm; may be null
   const int32_t* q_start = nullptr;      // [S + 1]
   const int32_t* positions = nullptr;    // [T]
   const int32_t* kv_len = nullptr;       // [S] global length, this step's tokens included
   const int32_t* block_table = nullptr;  // [S, P]
   int n_tokens = 0, n_seqs = 0, n_heads = 0, table_columns = 0;
-  int max_q_len = 0;    // most tokens of a sequence: with n_heads it fixes the grid
-  int64_t n_slots = 0;  // rows of the cache
-  SequenceShard shard;  // block_size a multiple of 16
+  int max_q_len = 0;          // most tokens of a sequence: with n_heads it fixes the grid
+  int64_t n_slots = 0;        // rows of the cache
+  SequenceShard shard;        // block_size a multiple of 16
   void* workspace = nullptr;  // mla_decode_workspace() bytes, 128-byte aligned
 };
 

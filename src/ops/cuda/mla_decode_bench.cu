@@ -48,30 +48,38 @@ class Buffer {
   size_t n_ = 0;
 };
 
-// --- inputs -----------------------------------------------------------------------------------------------------------
+// --- inputs
+// -----------------------------------------------------------------------------------------------------------
 __device__ float normal(uint64_t i, uint64_t seed) {
   uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
   x ^= x >> 31, x *= 0xBF58476D1CE4E5B9ull, x ^= x >> 29, x *= 0x94D049BB133111EBull, x ^= x >> 32;
-  const float u = (static_cast<uint32_t>(x) + 1.0f) * 2.3283064e-10f, v = static_cast<uint32_t>(x >> 32) * 2.3283064e-10f;
+  const float u = (static_cast<uint32_t>(x) + 1.0f) * 2.3283064e-10f,
+              v = static_cast<uint32_t>(x >> 32) * 2.3283064e-10f;
   return sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
 }
 
 __global__ void fill_bf16(__nv_bfloat16* to, int64_t n, uint64_t seed, float gain) {
-  for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll) to[i] = __float2bfloat16(gain * normal(i, seed));
+  for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)
+    to[i] = __float2bfloat16(gain * normal(i, seed));
 }
 
 // Rows [0, length) of one sequence's local context; all others keep their poison.
-__global__ void fill_context(void* cache, bool float8, const int32_t* blocks, int block_size, int length, uint64_t seed) {
+__global__ void fill_context(void* cache, bool float8, const int32_t* blocks, int block_size, int length,
+                             uint64_t seed) {
   for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < int64_t{length} * kMlaRow; i += gridDim.x * 256ll) {
-    const int64_t j = i / kMlaRow, at = (int64_t{blocks[j / block_size]} * block_size + j % block_size) * kMlaRow + i % kMlaRow;
-    if (float8) static_cast<__nv_fp8_e4m3*>(cache)[at] = __nv_fp8_e4m3(8.0f * normal(i, seed));
-    else static_cast<__nv_bfloat16*>(cache)[at] = __float2bfloat16(normal(i, seed));
+    const int64_t j = i / kMlaRow,
+                  at = (int64_t{blocks[j / block_size]} * block_size + j % block_size) * kMlaRow + i % kMlaRow;
+    if (float8)
+      static_cast<__nv_fp8_e4m3*>(cache)[at] = __nv_fp8_e4m3(8.0f * normal(i, seed));
+    else
+      static_cast<__nv_bfloat16*>(cache)[at] = __float2bfloat16(normal(i, seed));
   }
 }
 
 __device__ double cached(const MlaDecodeArgs& a, int64_t at) {
-  return a.float8 ? static_cast<double>(static_cast<float>(static_cast<const __nv_fp8_e4m3*>(a.cache)[at])) * a.cache_scale
-                  : static_cast<double>(__bfloat162float(static_cast<const __nv_bfloat16*>(a.cache)[at]));
+  return a.float8
+             ? static_cast<double>(static_cast<float>(static_cast<const __nv_fp8_e4m3*>(a.cache)[at])) * a.cache_scale
+             : static_cast<double>(__bfloat162float(static_cast<const __nv_bfloat16*>(a.cache)[at]));
 }
 
 // One block per sequence and query row; scores in scratch [rows, max_length].
@@ -83,7 +91,9 @@ __global__ void reference(MlaDecodeArgs a, double* scratch, int max_length, doub
   double* score = scratch + r * max_length;
   const auto* q = static_cast<const __nv_bfloat16*>(a.q) + r * kMlaRow;
   const auto place = [&](int j) {
-    return (int64_t{a.block_table[int64_t{seq} * a.table_columns + j / a.shard.block_size]} * a.shard.block_size + j % a.shard.block_size) * kMlaRow;
+    return (int64_t{a.block_table[int64_t{seq} * a.table_columns + j / a.shard.block_size]} * a.shard.block_size +
+            j % a.shard.block_size) *
+           kMlaRow;
   };
   for (int j = threadIdx.x; j < visible; j += blockDim.x) {
     double s = 0;
@@ -102,7 +112,8 @@ __global__ void reference(MlaDecodeArgs a, double* scratch, int max_length, doub
   if (threadIdx.x == 0) lse[r] = visible ? most + log(sum) : -INFINITY;
 }
 
-// --- a batch ------------------------------------------------------------------------------------------------------------
+// --- a batch
+// ------------------------------------------------------------------------------------------------------------
 struct Case {
   int heads = 16;
   std::vector<int> q_len, kv_len;  // per sequence
@@ -116,7 +127,9 @@ int sum_of(const std::vector<int>& x) { return std::accumulate(x.begin(), x.end(
 
 struct Batch {
   Batch(const Case& c, int copies, uint64_t seed)
-      : n_tokens(sum_of(c.q_len)), q(size_t(n_tokens) * c.heads * kMlaRow), out(size_t(n_tokens) * c.heads * kMlaLatent),
+      : n_tokens(sum_of(c.q_len)),
+        q(size_t(n_tokens) * c.heads * kMlaRow),
+        out(size_t(n_tokens) * c.heads * kMlaLatent),
         lse(size_t(n_tokens) * c.heads) {
     std::vector<int32_t> q_start{0}, positions;
     SequenceShard shard{.n_ranks = c.n_ranks, .interleave = c.interleave, .block_size = c.block_size, .rank = c.rank};
@@ -148,11 +161,25 @@ struct Batch {
       }
     }
     must(cudaDeviceSynchronize(), "inputs");
-    args = {.q = q.get(), .cache = cache->get(), .float8 = c.float8, .cache_scale = c.float8 ? 0.125f : 1.0f,
-            .softmax_scale = 0.0721688f, .out = out.get(), .lse = lse.get(), .q_start = starts->get(),
-            .positions = places->get(), .kv_len = lengths->get(), .block_table = table->get(), .n_tokens = n_tokens,
-            .n_seqs = n_seqs, .n_heads = c.heads, .table_columns = columns, .max_q_len = max_q, .n_slots = slots,
-            .shard = shard, .workspace = work->get()};
+    args = {.q = q.get(),
+            .cache = cache->get(),
+            .float8 = c.float8,
+            .cache_scale = c.float8 ? 0.125f : 1.0f,
+            .softmax_scale = 0.0721688f,
+            .out = out.get(),
+            .lse = lse.get(),
+            .q_start = starts->get(),
+            .positions = places->get(),
+            .kv_len = lengths->get(),
+            .block_table = table->get(),
+            .n_tokens = n_tokens,
+            .n_seqs = n_seqs,
+            .n_heads = c.heads,
+            .table_columns = columns,
+            .max_q_len = max_q,
+            .n_slots = slots,
+            .shard = shard,
+            .workspace = work->get()};
   }
   MlaDecodeArgs copy(int i) const {
     MlaDecodeArgs a = args;
@@ -169,7 +196,8 @@ struct Batch {
   MlaDecodeArgs args;
 };
 
-// --- correctness ----------------------------------------------------------------------------------------------------------
+// --- correctness
+// ----------------------------------------------------------------------------------------------------------
 bool check(const Case& c, uint64_t seed) {
   Batch b(c, 1, seed);
   const int max_length = std::max(1, *std::max_element(c.kv_len.begin(), c.kv_len.end()));
@@ -195,8 +223,10 @@ bool check(const Case& c, uint64_t seed) {
       odd += std::isinf(ref_lse[i / kMlaLatent]) && d != 0;
     }
     for (size_t r = 0; r < rows; ++r) {
-      if (std::isinf(ref_lse[r])) odd += lse[r] != -INFINITY;
-      else worst_lse = std::max(worst_lse, std::isfinite(lse[r]) ? std::abs(lse[r] - ref_lse[r]) : INFINITY);
+      if (std::isinf(ref_lse[r]))
+        odd += lse[r] != -INFINITY;
+      else
+        worst_lse = std::max(worst_lse, std::isfinite(lse[r]) ? std::abs(lse[r] - ref_lse[r]) : INFINITY);
     }
     const double e = norm > 0 ? std::sqrt(diff / norm) : std::sqrt(diff);
     good &= e < (c.float8 ? 4e-3 : 6e-3);  // a NaN fails
@@ -213,16 +243,39 @@ int check_all() {
   std::vector<Case> cases;
   for (const bool float8 : {false, true}) {
     for (const int heads : {1, 8, 16, 24, 32, 64, 128}) {
-      cases.push_back({.heads = heads, .q_len = {1, 1, 1, 1, 1, 1, 1}, .kv_len = {1, 63, 64, 65, 128, 1000, 4097}, .float8 = float8});
+      cases.push_back({.heads = heads,
+                       .q_len = {1, 1, 1, 1, 1, 1, 1},
+                       .kv_len = {1, 63, 64, 65, 128, 1000, 4097},
+                       .float8 = float8});
     }
     for (const int heads : {5, 16, 128}) {
-      cases.push_back({.heads = heads, .q_len = {8, 0, 3, 1}, .kv_len = {9, 0, 700, 2050}, .float8 = float8, .block_size = 16});
+      cases.push_back(
+          {.heads = heads, .q_len = {8, 0, 3, 1}, .kv_len = {9, 0, 700, 2050}, .float8 = float8, .block_size = 16});
       for (const int rank : {0, 2}) {
-        cases.push_back({.heads = heads, .q_len = {1, 2, 4, 1}, .kv_len = {1, 3, 517, 6000}, .float8 = float8, .block_size = 16, .n_ranks = 4, .rank = rank, .interleave = 1});
+        cases.push_back({.heads = heads,
+                         .q_len = {1, 2, 4, 1},
+                         .kv_len = {1, 3, 517, 6000},
+                         .float8 = float8,
+                         .block_size = 16,
+                         .n_ranks = 4,
+                         .rank = rank,
+                         .interleave = 1});
       }
-      cases.push_back({.heads = heads, .q_len = {2, 1}, .kv_len = {40, 3000}, .float8 = float8, .block_size = 48, .n_ranks = 2, .rank = 1, .interleave = 16, .gain = 8.0f});
+      cases.push_back({.heads = heads,
+                       .q_len = {2, 1},
+                       .kv_len = {40, 3000},
+                       .float8 = float8,
+                       .block_size = 48,
+                       .n_ranks = 2,
+                       .rank = 1,
+                       .interleave = 16,
+                       .gain = 8.0f});
     }
-    cases.push_back({.heads = 16, .q_len = std::vector<int>(200, 1), .kv_len = std::vector<int>(200, 300), .float8 = float8, .block_size = 256});
+    cases.push_back({.heads = 16,
+                     .q_len = std::vector<int>(200, 1),
+                     .kv_len = std::vector<int>(200, 300),
+                     .float8 = float8,
+                     .block_size = 256});
     cases.push_back({.heads = 16, .q_len = {1}, .kv_len = {100000}, .float8 = float8, .block_size = 64, .gain = 4.0f});
   }
   int failed = 0;
@@ -231,7 +284,8 @@ int check_all() {
   return failed;
 }
 
-// --- times ----------------------------------------------------------------------------------------------------------------
+// --- times
+// ----------------------------------------------------------------------------------------------------------------
 // Median time of one launch, in seconds, from replays of a graph of `n` of them.
 template <typename Launch>
 double median_time(int n, Launch launch) {
@@ -267,9 +321,11 @@ __global__ void copy_words(uint4* to, const uint4* from, int64_t n) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += 4 * step) {
     uint4 x[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) if (i + j * step < n) x[j] = from[i + j * step];
+    for (int j = 0; j < 4; ++j)
+      if (i + j * step < n) x[j] = from[i + j * step];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) if (i + j * step < n) to[i + j * step] = x[j];
+    for (int j = 0; j < 4; ++j)
+      if (i + j * step < n) to[i + j * step] = x[j];
   }
 }
 
@@ -278,23 +334,29 @@ double copy_bandwidth() {
   const size_t bytes = size_t{4} << 30;
   Buffer<uint8_t> from(bytes), to(bytes);
   fill_bf16<<<1024, 256>>>(reinterpret_cast<__nv_bfloat16*>(from.get()), bytes / 2, 1, 1.0f);
-  const double runtime = median_time(1, [&](int, cudaStream_t s) { cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, s); });
+  const double runtime = median_time(
+      1, [&](int, cudaStream_t s) { cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, s); });
   const double kernel = median_time(1, [&](int, cudaStream_t s) {
-    copy_words<<<132 * 16, 512, 0, s>>>(reinterpret_cast<uint4*>(to.get()), reinterpret_cast<const uint4*>(from.get()), bytes / 16);
+    copy_words<<<132 * 16, 512, 0, s>>>(reinterpret_cast<uint4*>(to.get()), reinterpret_cast<const uint4*>(from.get()),
+                                        bytes / 16);
   });
   std::printf("copy: runtime %.3f, kernel %.3f TB/s (read + write)\n", 2e-12 * bytes / runtime, 2e-12 * bytes / kernel);
   return 2.0 * bytes / std::min(runtime, kernel);
 }
 
 double time_case(int heads, int batch, int q_len, int length, bool float8, double bandwidth, double bf16_time) {
-  const Case c{.heads = heads, .q_len = std::vector<int>(batch, q_len), .kv_len = std::vector<int>(batch, length), .float8 = float8};
+  const Case c{.heads = heads,
+               .q_len = std::vector<int>(batch, q_len),
+               .kv_len = std::vector<int>(batch, length),
+               .float8 = float8};
   const double bytes = double(batch) * length * kMlaRow * (float8 ? 1 : 2);
   const int copies = static_cast<int>(std::clamp(2.4e8 / bytes, 2.0, 60.0));
   const Batch b(c, copies, 7);
   const double t = median_time(copies, [&](int i, cudaStream_t s) { must(mla_decode(b.copy(i), s), "mla_decode"); });
   const double flops = 2.0 * (kMlaRow + kMlaLatent) * heads * q_len * double(batch) * length;
-  std::printf("%s heads %3d batch %3d q %d context %6d: %9.2f us  %6.3f TB/s = %4.1f %% of copy  %6.1f TFLOP/s", float8 ? "fp8 " : "bf16",
-              heads, batch, q_len, length, t * 1e6, bytes / t * 1e-12, 100 * bytes / t / bandwidth, flops / t * 1e-12);
+  std::printf("%s heads %3d batch %3d q %d context %6d: %9.2f us  %6.3f TB/s = %4.1f %% of copy  %6.1f TFLOP/s",
+              float8 ? "fp8 " : "bf16", heads, batch, q_len, length, t * 1e6, bytes / t * 1e-12,
+              100 * bytes / t / bandwidth, flops / t * 1e-12);
   if (bf16_time > 0) std::printf("  %.3f of bf16", t / bf16_time);
   std::printf("\n");
   return t;
@@ -302,7 +364,9 @@ double time_case(int heads, int batch, int q_len, int length, bool float8, doubl
 
 void time_all() {
   const double bandwidth = copy_bandwidth();
-  struct Shape { int batch, q_len, length; };
+  struct Shape {
+    int batch, q_len, length;
+  };
   for (const Shape s : {Shape{1, 1, 4096}, Shape{8, 1, 131072}, Shape{64, 1, 16384}, Shape{128, 1, 8192}}) {
     for (const int heads : {8, 16, 32, 64, 128}) {
       const double bf16 = time_case(heads, s.batch, s.q_len, s.length, false, bandwidth, 0);
@@ -322,7 +386,8 @@ int main(int argc, char** argv) {
   }
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "--case" && argc == 7) {
-    braid::time_case(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]), std::string(argv[6]) == "fp8", 4.24e12, 0);
+    braid::time_case(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]),
+                     std::string(argv[6]) == "fp8", 4.24e12, 0);
     return 0;
   }
   const int failed = mode == "--time" ? 0 : braid::check_all();

@@ -1,8 +1,9 @@
 // Latent attention's decode kernel for a bfloat16 cache (sm_90a).
 //
 // A block holds 64 query rows and walks over the context in tiles of 64 cached rows, in four warpgroups:
-//   loader    one thread: fetches query tiles and cache tiles, two of the latter in flight, and tells the others what to do
-//   scores    S = Q K^T, softmax numerators P (kept relative to a maximum that is raised only by more than 2^8, so that
+//   loader    one thread: fetches query tiles and cache tiles, two of the latter in flight, and tells the others what
+//   to do scores    S = Q K^T, softmax numerators P (kept relative to a maximum that is raised only by more than 2^8,
+//   so that
 //             results are hardly ever rescaled), row sums
 //   values    two warpgroups, each with 256 of the 512 output columns in registers: O += P V
 // Products of one tile thus run beside the softmax of another. P passes through shared memory in register order: thread
@@ -31,10 +32,10 @@ enum Release { kLeft, kRight, kRope, kReleases };  // groups of pieces that are 
 struct Shared {
   alignas(1024) uint8_t q[kTileBytes];
   alignas(1024) uint8_t kv[kStages][kTileBytes];
-  uint4 p[4][128];         // [16 tokens each][thread]: the operand registers of P
-  float factor[kRows];     // what results so far are multiplied with
-  float inverse[kRows];    // after the last tile: 1 / row sum, times the value scale
-  int raised[4];           // per warp: whether factors differ from 1
+  uint4 p[4][128];       // [16 tokens each][thread]: the operand registers of P
+  float factor[kRows];   // what results so far are multiplied with
+  float inverse[kRows];  // after the last tile: 1 / row sum, times the value scale
+  int raised[4];         // per warp: whether factors differ from 1
   MlaItem item;
   uint64_t full[kStages][kPieces], empty[kStages][kReleases];
   uint64_t item_full, item_empty, p_full[2], p_empty;  // P comes in halves of 32 tokens
@@ -77,7 +78,8 @@ struct TileRows {
       const int token = tile * kTokens + first + i * box;
       const bool here = i * box < kBoxes * 16 && token < item.length;
       row[i] = here ? a.block_table[static_cast<int64_t>(item.seq) * a.table_columns + token / a.shard.block_size] *
-                              a.shard.block_size + token % a.shard.block_size
+                              a.shard.block_size +
+                          token % a.shard.block_size
                     : static_cast<int>(a.n_slots);
     }
   }
@@ -295,10 +297,12 @@ __device__ void store_rows(const MlaPlan& plan, const MlaItem& item, const float
             make_float2(o[i / 16][i % 16 * 4 + 2 * r] * inverse[r], o[i / 16][i % 16 * 4 + 2 * r + 1] * inverse[r]);
       }
     } else {
-      auto* to = static_cast<__nv_bfloat16*>(plan.args.out) + (static_cast<int64_t>(item.first_row) + at) * kMlaLatent + column;
+      auto* to = static_cast<__nv_bfloat16*>(plan.args.out) + (static_cast<int64_t>(item.first_row) + at) * kMlaLatent +
+                 column;
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        *reinterpret_cast<uint32_t*>(to + 8 * i) = pack(o[i / 16][i % 16 * 4 + 2 * r] * inverse[r], o[i / 16][i % 16 * 4 + 2 * r + 1] * inverse[r]);
+        *reinterpret_cast<uint32_t*>(to + 8 * i) =
+            pack(o[i / 16][i % 16 * 4 + 2 * r] * inverse[r], o[i / 16][i % 16 * 4 + 2 * r + 1] * inverse[r]);
       }
     }
   }
@@ -365,8 +369,8 @@ __device__ void value_loop(Shared& sm, const MlaPlan& plan, int half) {
 
 template <bool kPair>
 __global__ void __launch_bounds__(kThreads, 1)
-mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_constant__ CUtensorMap q_map,
-                       const __grid_constant__ CUtensorMap kv_map, int box) {
+    mla_decode_bf16_kernel(const __grid_constant__ MlaPlan plan, const __grid_constant__ CUtensorMap q_map,
+                           const __grid_constant__ CUtensorMap kv_map, int box) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t dynamic[];
   Shared& sm = *reinterpret_cast<Shared*>(dynamic);

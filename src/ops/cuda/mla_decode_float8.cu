@@ -28,16 +28,18 @@ constexpr float kRaise = 8.0f;  // log2 units by which scores may pass the runni
 constexpr float kLift = 6.0f;   // numerators are 2^(score - maximum + kLift): away from float16's smallest numbers
 
 template <int kN>
-constexpr int kSlots = kN <= 16 ? 5 : kN == 32 ? 4 : 3;
+constexpr int kSlots = kN <= 16   ? 5
+                       : kN == 32 ? 4
+                                  : 3;
 
 template <int kN>
 struct Shared {
   alignas(1024) uint8_t q[kPieces][kN * 128];  // 64 lanes each, 128-byte swizzle
   alignas(1024) uint8_t p[2][kN * 128];        // 64 tokens each
   alignas(1024) uint8_t kv[kSlots<kN>][kSlotBytes];
-  float scale[kN];        // of raw scores, to log2 units
+  float scale[kN];  // of raw scores, to log2 units
   int visible[kN];
-  float by_warp[8][kN];   // maxima, later sums
+  float by_warp[8][kN];  // maxima, later sums
   MlaItem item;
   uint64_t full[kSlots<kN>], empty[kSlots<kN>], item_full, item_empty;
 };
@@ -55,10 +57,11 @@ struct SlotRing {
 __device__ void consumers_sync() { named_barrier(1, 256); }
 __device__ bool consumers_any(bool mine) {
   int any;
-  asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %1, 0;\nbarrier.cta.red.or.pred q, 1, 256, p;\nselp.b32 %0, 1, 0, q;\n}\n"
-               : "=r"(any)
-               : "r"(static_cast<int>(mine))
-               : "memory");
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.b32 p, %1, 0;\nbarrier.cta.red.or.pred q, 1, 256, p;\nselp.b32 %0, 1, 0, q;\n}\n"
+      : "=r"(any)
+      : "r"(static_cast<int>(mine))
+      : "memory");
   return any != 0;
 }
 
@@ -87,18 +90,21 @@ __device__ void load_loop(Shared<kN>& sm, const MlaPlan& plan, MlaWalk walk) {
     }
     if (item.seq < 0) return;
     const int32_t* blocks = a.block_table + static_cast<int64_t>(item.seq) * a.table_columns;
-    for (int first = item.first_tile * kTokens; first < item.last_tile * kTokens; first += kSlotTokens, ring.advance()) {
+    for (int first = item.first_tile * kTokens; first < item.last_tile * kTokens;
+         first += kSlotTokens, ring.advance()) {
       const int token = first + run, here = min(max(item.length - token, 0), 16);
       const uint8_t* from = nullptr;
       if (here > 0) {
-        const int64_t slot = int64_t{blocks[token / a.shard.block_size]} * a.shard.block_size + token % a.shard.block_size;
+        const int64_t slot =
+            int64_t{blocks[token / a.shard.block_size]} * a.shard.block_size + token % a.shard.block_size;
         from = static_cast<const uint8_t*>(a.cache) + slot * kMlaRow;
       }
       uint64_t* full = &sm.full[ring.slot];
       uint8_t* to = sm.kv[ring.slot] + run * kStride;
       barrier_wait(&sm.empty[ring.slot], ring.phase ^ 1);
       if (here < 16) {  // zeros past the context, since whatever lies there may be no number
-        for (int i = here * kStride + lane * 16; i < 16 * kStride; i += 512) *reinterpret_cast<uint4*>(to + i) = uint4{};
+        for (int i = here * kStride + lane * 16; i < 16 * kStride; i += 512)
+          *reinterpret_cast<uint4*>(to + i) = uint4{};
         fence_async_proxy();
         __syncwarp();
       }
@@ -314,10 +320,10 @@ struct ColumnState {
     } else {
 #pragma unroll
       for (int j = 0; j < kN / 8; j += 2) {
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
-                         to + (j + lane / 16) * 1024),
-                     "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1])
-                     : "memory");
+        asm volatile(
+            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to + (j + lane / 16) * 1024),
+            "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1])
+            : "memory");
       }
     }
     fence_async_proxy();
@@ -351,10 +357,13 @@ __device__ void store_columns(const MlaPlan& plan, const MlaItem& item, const Co
     if (row >= item.rows) continue;
     const float inverse = state.sum[i] > 0.0f ? a.cache_scale / state.sum[i] : 0.0f;
     const float lse = state.sum[i] > 0.0f ? state.most[i] - kLift + log2f(state.sum[i]) : -INFINITY;
-    const int64_t at = item.partial >= 0 ? static_cast<int64_t>(item.partial) * kN + row : static_cast<int64_t>(item.first_row) + row;
+    const int64_t at =
+        item.partial >= 0 ? static_cast<int64_t>(item.partial) * kN + row : static_cast<int64_t>(item.first_row) + row;
     if (threadIdx.x < 4) {
-      if (item.partial >= 0) plan.part_lse[at] = lse;
-      else if (a.lse) a.lse[at] = lse * 0.69314718055994531f;
+      if (item.partial >= 0)
+        plan.part_lse[at] = lse;
+      else if (a.lse)
+        a.lse[at] = lse * 0.69314718055994531f;
     }
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
@@ -452,7 +461,8 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_float8_kernel(const __
 template <int kN>
 cudaError_t launch(const MlaPlan& plan, cudaStream_t stream) {
   const auto kernel = mla_decode_float8_kernel<kN>;
-  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<kN>));
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<kN>));
   if (status != cudaSuccess) return status;
   kernel<<<dim3(plan.row_tiles, plan.n_parts), kThreads, sizeof(Shared<kN>), stream>>>(plan);
   return cudaGetLastError();
@@ -462,10 +472,14 @@ cudaError_t launch(const MlaPlan& plan, cudaStream_t stream) {
 
 cudaError_t mla_decode_float8(MlaPlan plan, cudaStream_t stream) {
   switch (plan.tile_rows) {
-    case 8: return launch<8>(plan, stream);
-    case 16: return launch<16>(plan, stream);
-    case 32: return launch<32>(plan, stream);
-    default: return launch<64>(plan, stream);
+    case 8:
+      return launch<8>(plan, stream);
+    case 16:
+      return launch<16>(plan, stream);
+    case 32:
+      return launch<32>(plan, stream);
+    default:
+      return launch<64>(plan, stream);
   }
 }
 

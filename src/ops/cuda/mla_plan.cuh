@@ -15,23 +15,23 @@ inline constexpr int kItemCost = 2;
 struct MlaPlan {
   MlaDecodeArgs args;
   int tile_rows = 0, tile_tokens = 0;
-  int row_tiles = 0;   // of the sequence with the most query tokens
+  int row_tiles = 0;  // of the sequence with the most query tokens
   int n_parts = 0;
-  int2* spread = nullptr;        // [S] first part that meets the sequence, number of parts that do
-  float* part_lse = nullptr;     // [2 * n_parts * row_tiles, tile_rows], in units of log2
-  float* part_out = nullptr;     // [2 * n_parts * row_tiles, tile_rows, 512]
-  float score_scale = 0.0f;      // of a raw score, to units of log2
+  int2* spread = nullptr;     // [S] first part that meets the sequence, number of parts that do
+  float* part_lse = nullptr;  // [2 * n_parts * row_tiles, tile_rows], in units of log2
+  float* part_out = nullptr;  // [2 * n_parts * row_tiles, tile_rows, 512]
+  float score_scale = 0.0f;   // of a raw score, to units of log2
 };
 
 struct MlaItem {
-  int seq = -1;        // -1: nothing more to do
+  int seq = -1;  // -1: nothing more to do
   int first_tile = 0, last_tile = 0;
-  int length = 0;      // local context of the sequence
-  int first_row = 0;   // of the row tile, counted over all tokens' heads
-  int rows = 0;        // in use of the row tile; may be 0 or negative in a pair of blocks
-  int first_token = 0; // q_start of the sequence
-  int row_in_seq = 0;  // first_row counted from the sequence's first
-  int partial = -1;    // where the partial result goes; -1: this is the whole
+  int length = 0;       // local context of the sequence
+  int first_row = 0;    // of the row tile, counted over all tokens' heads
+  int rows = 0;         // in use of the row tile; may be 0 or negative in a pair of blocks
+  int first_token = 0;  // q_start of the sequence
+  int row_in_seq = 0;   // first_row counted from the sequence's first
+  int partial = -1;     // where the partial result goes; -1: this is the whole
 };
 
 __device__ inline int mla_length(const MlaPlan& plan, int seq) {

@@ -24,30 +24,35 @@ __device__ inline void barrier_arrive(uint64_t* bar) {
 __device__ inline void barrier_arrive_cluster(uint64_t* bar, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(smem_address(bar)), "r"(rank)
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(smem_address(bar)),
+      "r"(rank)
       : "memory");
 }
 __device__ inline void barrier_expect(uint64_t* bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)), "r"(bytes)
+               : "memory");
 }
 __device__ inline void barrier_wait(uint64_t* bar, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finish;\nbra again;\nfinish:\n}\n" ::"r"(smem_address(bar)), "r"(parity)
+      "@done bra finish;\nbra again;\nfinish:\n}\n" ::"r"(smem_address(bar)),
+      "r"(parity)
       : "memory");
 }
 
 // Ordinary stores to shared memory become visible to the copy engine and to products.
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// --- the copy engine --------------------------------------------------------------------------------------------------
+// --- the copy engine
+// --------------------------------------------------------------------------------------------------
 inline constexpr uint64_t kReadOnce = 0x12F0000000000000, kReadAgain = 0x14F0000000000000;  // hints to the L2 cache
 
 // A box of a two-dimensional tensor; x is the innermost coordinate. Elements outside the tensor arrive as zeros.
 __device__ inline void load_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* bar, uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, "
+      "%4}], "
       "[%2], %5;" ::"r"(smem_address(to)),
       "l"(map), "r"(smem_address(bar)), "r"(x), "r"(y), "l"(hint)
       : "memory");
@@ -68,13 +73,14 @@ __device__ inline void load_box_pair(void* to, const CUtensorMap* map, int x, in
 }
 __device__ inline void load_bytes(void* to, const void* from, uint32_t bytes, uint64_t* bar, uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          smem_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(smem_address(to)),
       "l"(from), "r"(bytes), "r"(smem_address(bar)), "l"(hint)
       : "memory");
 }
 
-// --- clusters, registers, dependent launches ----------------------------------------------------------------------------
+// --- clusters, registers, dependent launches
+// ----------------------------------------------------------------------------
 __device__ inline uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -97,7 +103,8 @@ __device__ inline void named_barrier(int id, int threads) {
 __device__ inline void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;"); }
 __device__ inline void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// --- warpgroup products ---------------------------------------------------------------------------------------------------
+// --- warpgroup products
+// ---------------------------------------------------------------------------------------------------
 __device__ inline void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending>
@@ -117,15 +124,17 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Describes an operand in shared memory in the 128-byte swizzle: rows of 128 bytes in groups of eight, `group` bytes from
-// one group to the next. For an operand whose contiguous dimension is not the summed one, `span` is the distance
+// Describes an operand in shared memory in the 128-byte swizzle: rows of 128 bytes in groups of eight, `group` bytes
+// from one group to the next. For an operand whose contiguous dimension is not the summed one, `span` is the distance
 // between 64-element pieces of that dimension. An operand `n` bytes further on is operand(...) + n / 16.
 __device__ inline uint64_t operand(uint32_t address, uint32_t group, uint32_t span = 16) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(span >> 4) << 16 |
          static_cast<uint64_t>(group >> 4) << 32 | uint64_t{1} << 62;
 }
 
-#define BRAID_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BRAID_D8(i)                                                                                           \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define BRAID_D32(i) BRAID_D8(i), BRAID_D8(i + 8), BRAID_D8(i + 16), BRAID_D8(i + 24)
 
 // d[64 x 64] (+)= a[64 x 16] b[64 x 16]^T, both in shared memory with the summed dimension contiguous.
