@@ -9,19 +9,19 @@
 namespace braid {
 namespace {
 
-constexpr int kMergeColumns = 128, kMergeWarps = 8;
+constexpr int kMergeWarps = 8;
 
-// Adds partial results to 128 lanes of query rows. With kRowsApart each warp has a row of its own: right where
-// sequences are split into a few parts. Else all warps share a row and each adds every eighth part.
-template <bool kRowsApart>
+// Adds partial results to kColumns lanes of query rows. With kRowsApart each warp has a row of its own: right where
+// sequences are split into some parts. Else all warps share a row and each adds every eighth part.
+template <int kColumns, bool kRowsApart>
 __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __grid_constant__ MlaPlan plan) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  __shared__ float sums[kMergeWarps][kMergeColumns];
+  constexpr int kVectors = kColumns / 128;  // of four lanes, of each thread
   const MlaDecodeArgs& a = plan.args;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = kRowsApart ? 0 : warp,
-            step = kRowsApart ? 1 : kMergeWarps;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int first = kRowsApart ? 0 : warp, step = kRowsApart ? 1 : kMergeWarps;
   const int seq = blockIdx.z, row = kRowsApart ? blockIdx.x * kMergeWarps + warp : blockIdx.x;
-  const int column = blockIdx.y * kMergeColumns;
+  const int column = blockIdx.y * kColumns + 4 * lane;
   const int first_row = a.q_start[seq] * a.n_heads, rows = a.q_start[seq + 1] * a.n_heads - first_row;
   wait_for_previous_grid();
   const int2 spread = plan.spread[seq];
@@ -35,35 +35,44 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
   for (int i = lane; i < spread.y; i += 32) most = fmaxf(most, plan.part_lse[place(i)]);
   for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
   if (most == -INFINITY) most = 0.0f;
-  float4 sum{};
-#pragma unroll 4
+  float4 sum[kVectors] = {};
+#pragma unroll kVectors == 1 ? 8 : 2
   for (int i = first; i < spread.y; i += step) {
     const int64_t at = place(i);
-    const float share = exp2f(plan.part_lse[at] - most);
-    const float4 x = *reinterpret_cast<const float4*>(plan.part_out + at * kMlaLatent + column + 4 * lane);
-    sum.x = fmaf(share, x.x, sum.x), sum.y = fmaf(share, x.y, sum.y);
-    sum.z = fmaf(share, x.z, sum.z), sum.w = fmaf(share, x.w, sum.w);
+    const float share = fast_exp2(plan.part_lse[at] - most);
+    const float* from = plan.part_out + at * kMlaLatent + column;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const float4 x = *reinterpret_cast<const float4*>(from + 128 * v);
+      sum[v].x = fmaf(share, x.x, sum[v].x), sum[v].y = fmaf(share, x.y, sum[v].y);
+      sum[v].z = fmaf(share, x.z, sum[v].z), sum[v].w = fmaf(share, x.w, sum[v].w);
+    }
     weight += share;
   }
   if constexpr (!kRowsApart) {
+    static_assert(kVectors == 1);
+    __shared__ float4 sums[kMergeWarps][32];
     __shared__ float weights[kMergeWarps];
-    *reinterpret_cast<float4*>(&sums[warp][4 * lane]) = sum;
+    sums[warp][lane] = sum[0];
     weights[warp] = weight;
     __syncthreads();
     if (warp > 0) return;
     for (int w = 1; w < kMergeWarps; ++w) {
-      const float4 x = *reinterpret_cast<const float4*>(&sums[w][4 * lane]);
-      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+      const float4 x = sums[w][lane];
+      sum[0].x += x.x, sum[0].y += x.y, sum[0].z += x.z, sum[0].w += x.w;
       weight += weights[w];
     }
   }
   const int64_t to = static_cast<int64_t>(first_row) + row;
   const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
-  const __nv_bfloat162 low = __floats2bfloat162_rn(sum.x * inverse, sum.y * inverse);
-  const __nv_bfloat162 high = __floats2bfloat162_rn(sum.z * inverse, sum.w * inverse);
-  *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + to * kMlaLatent + column + 4 * lane) =
-      make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
-  if (a.lse && column == 0 && lane == 0) {
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(sum[v].x * inverse, sum[v].y * inverse);
+    const __nv_bfloat162 high = __floats2bfloat162_rn(sum[v].z * inverse, sum[v].w * inverse);
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + to * kMlaLatent + column + 128 * v) =
+        make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
+  }
+  if (a.lse && blockIdx.y == 0 && lane == 0) {
     a.lse[to] = weight > 0.0f ? (most + log2f(weight)) * 0.69314718055994531f : -INFINITY;
   }
 #endif
@@ -110,22 +119,26 @@ size_t mla_decode_workspace(int n_seqs, int max_q_len, int n_heads) {
 }
 
 cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  const int rows = plan.args.max_q_len * plan.args.n_heads;
-  const bool apart = plan.n_parts < 4 * plan.args.n_seqs;
-  config.gridDim =
-      dim3(apart ? (rows + kMergeWarps - 1) / kMergeWarps : rows, kMlaLatent / kMergeColumns, plan.args.n_seqs);
-  config.blockDim = dim3(32 * kMergeWarps);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  const auto kernel = apart ? mla_combine_kernel<true> : mla_combine_kernel<false>;
-  // The same division of a multiprocessor's memory as the kernel before, which would else have to be waited for.
-  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-  return status == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, plan) : status;
+  const int rows = plan.args.max_q_len * plan.args.n_heads, n_seqs = plan.args.n_seqs;
+  const auto launch = [&](auto kernel, int columns, int rows_of_block) {
+    // The same division of a multiprocessor's memory as the kernel before, which would else have to be waited for.
+    const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (status != cudaSuccess) return status;
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3((rows + rows_of_block - 1) / rows_of_block, kMlaLatent / columns, n_seqs);
+    config.blockDim = dim3(32 * kMergeWarps);
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, plan);
+  };
+  // By how many parts a sequence is split into, were all of one length.
+  if (plan.n_parts < 4 * n_seqs) return launch(mla_combine_kernel<512, true>, 512, kMergeWarps);
+  if (plan.n_parts < 20 * n_seqs) return launch(mla_combine_kernel<128, true>, 128, kMergeWarps);
+  return launch(mla_combine_kernel<128, false>, 128, 1);
 }
 
 cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {

@@ -245,7 +245,7 @@ __device__ void value_product(Shared<kN>& sm, float (&o)[4][kN / 2], const uint8
 // Running softmax of the kN / 4 query rows of a thread: columns 8j + 2c and the next, c = lane % 4.
 template <int kN>
 struct ColumnState {
-  float most[kN / 4], sum[kN / 4], scale[kN / 4];
+  float most[kN / 4], sum[kN / 4];
 
   __device__ static int column(int i) { return i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2; }
 
@@ -256,9 +256,10 @@ struct ColumnState {
     bool raise = false;
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) {
+      const float scale = sm.scale[column(i)];
       float& low = s[i / 2 * 4 + i % 2];
       float& high = s[i / 2 * 4 + i % 2 + 2];
-      low *= scale[i], high *= scale[i];
+      low *= scale, high *= scale;
       if (mask) {
         const int visible = sm.visible[column(i)];
         if (token >= visible) low = -INFINITY;
@@ -394,10 +395,7 @@ __device__ void attend_loop(Shared<kN>& sm, const MlaPlan& plan) {
     ColumnState<kN> state;
     float o[4][kN / 2];
 #pragma unroll
-    for (int i = 0; i < kN / 4; ++i) {
-      state.most[i] = -INFINITY, state.sum[i] = 0.0f;
-      state.scale[i] = sm.scale[state.column(i)];
-    }
+    for (int i = 0; i < kN / 4; ++i) state.most[i] = -INFINITY, state.sum[i] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 2 * kN; ++i) o[i / (kN / 2)][i % (kN / 2)] = 0.0f;
     const int all_visible = sm.visible[0];  // tokens that every row in use sees
