@@ -4,7 +4,9 @@
 #include "base/error.h"
 #include "ops/cuda/attention_flash.h"
 #include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/mla_decode.h"
 
 namespace braid {
 namespace {
@@ -129,9 +131,39 @@ void CudaBackend::attend(cuda::AttentionArgs a, int64_t tokens, int64_t longest)
   }
 }
 
+// Latent attention of a few new tokens a sequence, where the kernels for it can serve: false leaves it to the others.
+bool CudaBackend::latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                                const BatchMeta& batch) {
+  constexpr int kMostTokens = 8;  // of a sequence; a prefill's rows are cheaper in the expanded form
+  const auto dense = [](const Tensor& x) {
+    return x.stride[2] == 1 && x.stride[1] == x.dim(2) && x.stride[0] == x.dim(1) * x.dim(2);
+  };
+  const bool float8 = cache.k.dtype == DType::kF8E4M3;
+  const bool served = mla_decode_supported(properties_.major, properties_.minor, cache.k.dim(2), y.dim(2), batch.shard.block_size) &&
+                      spec.n_stripes == 1 && batch.max_q_len <= kMostTokens && cache.k.dim(1) == 1 &&
+                      cache.k.data == cache.v.data && dense(q) && dense(y) && dense(cache.k) && q.dtype == DType::kBF16 &&
+                      y.dtype == DType::kBF16 && (float8 || cache.k.dtype == DType::kBF16) &&
+                      (!lse || lse.stride[0] == lse.dim(1)) && batch.block_table.dim(1) == batch.block_table.stride[0];
+  if (!served) return false;
+  const int heads = static_cast<int>(q.dim(1));
+  const size_t bytes = mla_decode_workspace(batch.n_seqs, batch.max_q_len, heads);
+  const ScratchScope temporary(*this);
+  const Tensor workspace = scratch(DType::kU8, {static_cast<int64_t>(bytes)});
+  CUDA_CHECK(mla_decode({.q = q.data, .cache = cache.k.data, .float8 = float8, .cache_scale = cache.scale,
+                         .softmax_scale = spec.scale, .out = y.data, .lse = lse ? lse.as<float>() : nullptr,
+                         .q_start = batch.q_start.as<int32_t>(), .positions = batch.positions.as<int32_t>(),
+                         .kv_len = batch.kv_len.as<int32_t>(), .block_table = batch.block_table.as<int32_t>(),
+                         .n_tokens = static_cast<int>(q.dim(0)), .n_seqs = batch.n_seqs, .n_heads = heads,
+                         .table_columns = static_cast<int>(batch.block_table.dim(1)), .max_q_len = batch.max_q_len,
+                         .n_slots = cache.k.dim(0), .shard = batch.shard, .workspace = workspace.data},
+                        stream_));
+  return true;
+}
+
 void CudaBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
                             const BatchMeta& batch) {
   check_attention(q, cache, spec, batch, y.dim(2));
+  if (latent_decode(y, lse, q, cache, spec, batch)) return;
   cuda::AttentionArgs a = arguments(q, cache, spec, batch, y.dim(2));
   finish_into(a, y, lse);
   attend(a, y.dim(0), batch.shard.table_columns(batch.max_kv_len) * batch.shard.block_size);

@@ -94,6 +94,7 @@ class CudaBackend final : public Backend {
   void put(Tensor device, Tensor w);  // the same into memory that is there already
   void product(const cuda::ProductArgs&);
   void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
+  bool latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&);
   void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);
   void check_attention(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int64_t dv) const;
 
