@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "server/api_error.h"
 
 namespace braid {
@@ -291,6 +292,7 @@ void Generation::end(int status) {
     context_.metrics.prompt_tokens.observe(static_cast<double>(u.prompt_tokens));
   }
   const std::string finish = choices_.empty() || choices_[0].finish_reason.empty() ? "none" : choices_[0].finish_reason;
+  trace_overlapping("request", id_, arrived_, now, status);
   log_info(
       "request id={} status={} stream={} choices={} prompt_tokens={} cached_tokens={} output_tokens={} ttft_ms={:.1f} "
       "total_ms={:.1f} finish={}",
