@@ -1,7 +1,6 @@
 // braid serve: wires engine, text and HTTP together, and ends them in order. The first SIGTERM or SIGINT drains: new
 // completions are refused, running ones finish; the second ends everything at once.
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -100,9 +99,7 @@ int run_serve(const Arguments& arguments) {
   if (!o.api_key.empty()) o.server.api_keys = {o.api_key};
   o.server.version = BRAID_VERSION;
   if (!o.text.chat_template.empty()) o.text.chat_template = read_text_file(o.text.chat_template);
-  const std::string generation_file = o.engine.model + "/generation_config.json";
-  struct stat s {};
-  if (::stat(generation_file.c_str(), &s) == 0) o.server.default_sampling = sampling_defaults(read_json_file(generation_file));
+  o.server.default_sampling = model_sampling_defaults(o.engine.model);
   const auto text = ModelText::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer, o.text);
 
   const sigset_t signals = block_signals();
