@@ -39,6 +39,9 @@ class CountingBackend final : public Backend {
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override {
     return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor()};
   }
+  LinearWeight linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const override {
+    return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias};
+  }
   HeadWeight pack_heads(Tensor w) override { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType t, int k_slices) override {
     return {first, count, hidden, ffn, k_slices, t, alloc(MemoryKind::kWeights, t, {count, 2 * ffn, hidden}),
@@ -59,7 +62,9 @@ class CountingBackend final : public Backend {
   void attention(Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void attention_partial(Tensor, Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void merge_partials(Tensor, Tensor, Tensor, Tensor, Tensor, float) override {}
-  void merge_results(Tensor, Tensor, Tensor, int) override {}
+  void merge_results(Tensor, Tensor, Tensor, Tensor, int) override {}
+  void attention_rows(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const RowSpans&, float) override {}
+  void gather_cache(Tensor, const KvCache&, Tensor) override {}
   void route(Tensor, Tensor, Tensor, Tensor, const RouterSpec&) override {}
   void moe(Tensor, Tensor, Tensor, Tensor, const ExpertWeights&) override {}
   void sample(std::span<SampleResult>, Tensor, std::span<const SamplingRow>) override {}

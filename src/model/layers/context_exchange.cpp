@@ -104,7 +104,7 @@ void ContextExchange::exchange_results(Tensor y, Tensor values, Tensor lse) cons
     backend_->copy(messages.one(out, lse_field, r).view({n, heads}), lse.columns(r * heads, (r + 1) * heads));
   }
   parallel_->dcp().all_to_all(in, out, "dcp_merge");
-  backend_->merge_results(y, messages.all(in, value_field), messages.all_scalars(in, lse_field), 0);
+  backend_->merge_results(y, {}, messages.all(in, value_field), messages.all_scalars(in, lse_field), 0);
 }
 
 void ContextExchange::gather_scatter(Tensor y, Tensor values, Tensor lse) const {
@@ -120,7 +120,7 @@ void ContextExchange::gather_scatter(Tensor y, Tensor values, Tensor lse) const 
     one.rank = 4;
     one.shape = {1, n, heads, d};
     one.stride = {0, part.stride[0], part.stride[1], 1};
-    backend_->merge_results(terms.rows(r, r + 1).view({n, heads, d}), one, lses.columns(r * heads, (r + 1) * heads), dcp.rank());
+    backend_->merge_results(terms.rows(r, r + 1).view({n, heads, d}), {}, one, lses.columns(r * heads, (r + 1) * heads), dcp.rank());
   }
   dcp.reduce_scatter(sum, terms, "dcp_merge");
   backend_->copy(y, sum);
