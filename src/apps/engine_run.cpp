@@ -88,6 +88,9 @@ void print_counters(const EngineLoop& engine) {
     log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}", i, c.bytes_read,
              c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written, c.kv_rows_read);
   }
+  const EngineStats stats = engine.stats();
+  log_info("{} steps, {} of several sequences; {} tokens generated, {} prompt tokens found in the cache, {} preemptions", stats.steps,
+           stats.multi_sequence_steps, stats.generated_tokens, stats.cached_tokens, stats.preemptions);
   const ContextUse& use = ranks[0].context;
   if (use.layers > 0) {
     log_info("decode context parallel: {} layers, of these {} with replicated queries and {} projected before the merge", use.layers,

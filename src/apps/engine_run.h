@@ -50,7 +50,7 @@ SamplingParams model_sampling_defaults(const std::string& model_dir);
 
 std::string layout_text(const RankSetup&);  // "tp2 float32 reproducible"
 
-// What was really active, on stderr: collectives by name and bytes, bytes read and held per rank, KV rows.
+// What was really active, on stderr: steps, collectives by name and bytes, bytes read and held per rank, KV rows.
 void print_counters(const EngineLoop&);
 Json counters_json(int first_rank, const std::vector<RankCounters>&);  // a list, an object a rank
 

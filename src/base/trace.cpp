@@ -34,7 +34,6 @@ struct Ring {
   std::mutex mutex;
   std::string file;
   int process = 0;
-  TraceTime begin;
   std::vector<Span> spans;  // up to kRing; then the oldest is at `next`
   size_t next = 0;
   int n_threads = 0;
@@ -65,11 +64,12 @@ void keep(const char* name, const std::string& label, TraceTime start, TraceTime
   }
 }
 
-double microseconds(TraceTime::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
+// Of the host's clock, so that the traces of its processes fit together.
+double microseconds(TraceTime t) { return std::chrono::duration<double, std::micro>(t.time_since_epoch()).count(); }
 
 // A complete event ("X") for a thread's span; a pair of asynchronous ones ("b", "e") for an overlapping span.
 std::string event_text(const Ring& r, const Span& s, size_t id) {
-  const double start = microseconds(s.start - r.begin), end = microseconds(s.end - r.begin);
+  const double start = microseconds(s.start), end = microseconds(s.end);
   std::string arguments = s.number < 0 ? "" : fmt::format(R"("number":{})", s.number);
   if (!s.label.empty()) {
     arguments += fmt::format(R"({}"label":{})", arguments.empty() ? "" : ",", to_string(Json(s.label)));
@@ -87,7 +87,6 @@ void start_trace(std::string file) {
   Ring& r = ring();
   const std::lock_guard lock(r.mutex);
   r.file = std::move(file);
-  r.begin = std::chrono::steady_clock::now();
   r.spans.clear();
   r.next = 0;
   trace_detail::on = true;
