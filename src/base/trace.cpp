@@ -20,8 +20,6 @@ std::atomic<bool> trace_detail::on{false};
 
 namespace {
 
-constexpr size_t kRing = 1 << 18;
-
 struct Span {
   const char* name = "";
   TraceTime start, end;
@@ -34,7 +32,8 @@ struct Ring {
   std::mutex mutex;
   std::string file;
   int process = 0;
-  std::vector<Span> spans;  // up to kRing; then the oldest is at `next`
+  size_t capacity = 0;
+  std::vector<Span> spans;  // up to capacity; then the oldest is at `next`
   size_t next = 0;
   int n_threads = 0;
   std::map<int, std::string> thread_names;
@@ -56,11 +55,11 @@ void keep(const char* name, const std::string& label, TraceTime start, TraceTime
   Ring& r = ring();
   const std::lock_guard lock(r.mutex);
   Span span{name, start, end, number, this_thread(r), label};
-  if (r.spans.size() < kRing) {
+  if (r.spans.size() < r.capacity) {
     r.spans.push_back(std::move(span));
   } else {
     r.spans[r.next] = std::move(span);
-    r.next = (r.next + 1) % kRing;
+    r.next = (r.next + 1) % r.capacity;
   }
 }
 
@@ -83,10 +82,11 @@ std::string event_text(const Ring& r, const Span& s, size_t id) {
 
 }  // namespace
 
-void start_trace(std::string file) {
+void start_trace(std::string file, size_t capacity) {
   Ring& r = ring();
   const std::lock_guard lock(r.mutex);
   r.file = std::move(file);
+  r.capacity = capacity;
   r.spans.clear();
   r.next = 0;
   trace_detail::on = true;

@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,8 +16,8 @@ namespace trace_detail {
 extern std::atomic<bool> on;
 }
 
-// From now on spans are kept, the latest 262,144; write_trace() writes them to `file`, or to `file`.N in process N > 0.
-void start_trace(std::string file);
+// From now on the latest `capacity` spans are kept; write_trace() writes them to `file`, or `file`.N in process N > 0.
+void start_trace(std::string file, size_t capacity = 1 << 18);
 void set_trace_process(int process);  // this process's place in the run
 inline bool tracing() { return trace_detail::on.load(std::memory_order_relaxed); }
 void write_trace();  // nothing where tracing is off; throws Error when the file cannot be written

@@ -65,10 +65,10 @@ class Server:
         return values
 
     def rest(self, seconds=30):
-        """Waits until no request runs or waits, and holds that health is good."""
+        """Waits until no request runs or waits and no KV block is held; then health must be good."""
         def at_rest():
             load = json.loads(self.request("GET", "/load")[2])
-            return load["running"] == load["waiting"] == load["requests"] == 0
+            return load["running"] == load["waiting"] == load["requests"] == 0 == self.metrics()["braid_kv_cache_blocks_used"]
         braid.await_true(at_rest, seconds, f"no request runs\n{self.log()[-3000:]}")
         assert self.request("GET", "/health")[0] == 200, self.log()[-3000:]
 
