@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "runtime/planning.h"
 #include "server/server.h"
 
 namespace braid {
 
 std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer) {
   auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
+  check_weights_fit(setup, world->first_local(), world->n_local());
   auto executor = std::make_unique<Executor>(setup, std::move(world));
   if (!executor->is_driver()) {
     executor->follow();
@@ -85,16 +87,17 @@ void print_counters(const EngineLoop& engine) {
   const std::vector<RankCounters> ranks = engine.executor().counters();
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankCounters& c = ranks[i];
-    log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}", i, c.bytes_read,
-             c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written, c.kv_rows_read);
+    log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}; {} new tokens attended "
+             "to rows, {} context windows", i, c.bytes_read, c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written,
+             c.kv_rows_read, c.row_tokens, c.context_windows);
   }
   const EngineStats stats = engine.stats();
   log_info("{} steps, {} of several sequences; {} tokens generated, {} prompt tokens found in the cache, {} preemptions", stats.steps,
            stats.multi_sequence_steps, stats.generated_tokens, stats.cached_tokens, stats.preemptions);
   const ContextUse& use = ranks[0].context;
   if (use.layers > 0) {
-    log_info("decode context parallel: {} layers, of these {} with replicated queries and {} projected before the merge", use.layers,
-             use.replicated_queries, use.projected_before_merge);
+    log_info("decode context parallel: {} layers, of these {} with replicated queries, {} with float8 queries and {} projected "
+             "before the merge", use.layers, use.replicated_queries, use.fp8_queries, use.projected_before_merge);
     for (const ContextChoice& choice : engine.executor().setup().context.choices) {
       if (!choice.reason.empty()) log_info("{} {}, asked {}: {}", choice.option, choice.active, choice.asked, choice.reason);
     }
@@ -109,10 +112,20 @@ namespace {
 Json counters_of(int rank, const RankCounters& c) {
   Json collectives = Json::object();
   for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
-  return {{"rank", rank}, {"bytes_read", c.bytes_read}, {"weights_bytes", c.weights_bytes}, {"cache_bytes", c.cache_bytes},
-          {"workspace_bytes", c.workspace_bytes}, {"kv_rows_written", c.kv_rows_written}, {"kv_rows_read", c.kv_rows_read},
-          {"context_layers", c.context.layers}, {"replicated_query_layers", c.context.replicated_queries},
-          {"projected_before_merge_layers", c.context.projected_before_merge}, {"collectives", std::move(collectives)}};
+  return {{"rank", rank},
+          {"bytes_read", c.bytes_read},
+          {"weights_bytes", c.weights_bytes},
+          {"cache_bytes", c.cache_bytes},
+          {"workspace_bytes", c.workspace_bytes},
+          {"kv_rows_written", c.kv_rows_written},
+          {"kv_rows_read", c.kv_rows_read},
+          {"row_tokens", c.row_tokens},
+          {"context_windows", c.context_windows},
+          {"context_layers", c.context.layers},
+          {"replicated_query_layers", c.context.replicated_queries},
+          {"fp8_query_layers", c.context.fp8_queries},
+          {"projected_before_merge_layers", c.context.projected_before_merge},
+          {"collectives", std::move(collectives)}};
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ void range(OptionRow& row, double min, double max) { row.min = min, row.max = ma
 
 void add_model_options(OptionTable& t, EngineConfig& c) {
   t.set_group("model");
-  t.add("model", &c.model, "Hugging Face folder; a config.json alone where weights are dummy");
+  t.add("model", &c.model, "Hugging Face folder, or a config.json alone where weights are dummy; may stand first, without --model");
   t.add("tokenizer", &c.tokenizer, "folder of the tokenizer; default: the model's");
   t.add("load-format", &c.load_format, "auto: safetensors; dummy: weights from --seed and their names", {}).choices = {"auto", "safetensors", "dummy"};
   t.add("hf-overrides", &c.hf_overrides, "JSON object that replaces keys of config.json");
@@ -27,6 +27,7 @@ void add_rank_options(OptionTable& t, EngineConfig& c) {
   range(t.add("data-parallel-size", &c.layout.dp, "independent copies of the attention", {"dp"}), 1, 1024);
   t.add("device", &c.device, "back end of every rank").choices = {"cpu", "reference"};
   range(t.add("threads", &c.threads, "worker threads of a rank; 0: the cores divided by the local ranks"), 0, 1024);
+  t.add("fp8-query", &c.fp8_query, "gather the queries of a float8 cache as float8: half the message and a little less precision");
   t.add("reproducible", &c.reproducible, "the same bits for every layout, chunking and batch; slower");
   range(t.add("stall-seconds", &c.stall_seconds, "a collective that waits longer is reported and ends the run"), 0.1, 86400);
 }
@@ -49,6 +50,9 @@ void add_scheduler_options(OptionTable& t, EngineConfig& c) {
   t.add("enable-chunked-prefill", &c.chunked_prefill, "split prompts longer than a step's budget");
   range(t.add("prefill-chunk", &c.prefill_chunk, "exact chunk size, exempt from alignment (for tests); 0: off"), 0, 1 << 24);
   range(t.add("long-prefill-token-threshold", &c.long_prefill_token_threshold, "most tokens of one prompt in a step; 0: off"), 0, 1 << 24);
+  t.add("attn-prefill-form", &c.attn_prefill_form,
+        "several new tokens attend to expanded keys and gathered rows, or absorbed, through the cache; auto: whichever costs less").choices = {"auto", "expanded", "absorbed"};
+  range(t.add("attn-prefill-chunk-size", &c.attn_prefill_chunk, "cached tokens that the expanded form gathers at a time"), 1, 1e9);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "runtime/context_measure.h"
 #include "runtime/memory_budget.h"
 
 namespace braid {
@@ -77,7 +78,18 @@ Executor::~Executor() {
   for (std::thread& t : threads_) t.join();
 }
 
+void Executor::measure_context() {
+  ContextCosts costs;
+  on_all_ranks([&](int local) {
+    const std::unique_ptr<Backend> backend = make_backend(setup_);
+    const ContextCosts mine = braid::measure_context(setup_, world_->first_local() + local, *world_, *backend);
+    if (local == 0) costs = mine;
+  });
+  settle_context(setup_, costs);
+}
+
 void Executor::start_ranks() {
+  if (setup_.context.to_measure) measure_context();
   on_all_ranks([this](int local) {
     const int rank = world_->first_local() + local;
     runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, make_backend(setup_));

@@ -43,6 +43,7 @@ class Executor {
 
  private:
   void start_ranks();
+  void measure_context();  // settles what is "auto" in the context setup
   void size_cache();
   void check_coverage();
   void rank_loop(int local);

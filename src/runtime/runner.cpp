@@ -52,14 +52,26 @@ Tensor Runner::forward(const StepPlan& plan) {
   {
     const TraceSpan span("lower", plan.step);
     lower(plan, shard_, step_);
+    lower_parts(plan, setup_->rows, shard_, part_step_);
   }
   const TraceSpan span("forward", plan.step);
   rows_written_ += step_.rows_written;
-  rows_read_ += step_.rows_read;
+  rows_read_ += step_.rows_read - part_step_.rows_unread;
+  row_tokens_ += part_step_.row_tokens;
+  context_windows_ += part_step_.n_windows;
   backend_->begin_step();
-  Tensor ints = backend_->scratch(DType::kI32, {static_cast<int64_t>(step_.ints.size())});
-  backend_->upload(ints, step_.ints.data());
-  return model_->forward(batch_of(step_, shard_, ints), caches_);
+  BatchMeta batch = batch_of(step_, shard_, to_device(step_.ints));
+  if (!part_step_.parts.empty()) {
+    parts_ = parts_of(part_step_, batch, to_device(part_step_.ints));
+    batch.parts = &parts_;
+  }
+  return model_->forward(batch, caches_);
+}
+
+Tensor Runner::to_device(const std::vector<int32_t>& ints) {
+  Tensor device = backend_->scratch(DType::kI32, {static_cast<int64_t>(ints.size())});
+  backend_->upload(device, ints.data());
+  return device;
 }
 
 RankCounters Runner::counters() const {
@@ -70,6 +82,8 @@ RankCounters Runner::counters() const {
   c.workspace_bytes = backend_->bytes(MemoryKind::kWorkspace) + backend_->bytes(MemoryKind::kScratch);
   c.kv_rows_written = rows_written_;
   c.kv_rows_read = rows_read_;
+  c.row_tokens = row_tokens_;
+  c.context_windows = context_windows_;
   c.collectives = parallel_.tp().counts();
   c.collectives.insert(parallel_.dcp().counts().begin(), parallel_.dcp().counts().end());
   c.context = model_->context_use();

@@ -16,6 +16,7 @@ struct RankCounters {
   int64_t bytes_read = 0;  // of the checkpoint's files
   int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
   int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
+  int64_t row_tokens = 0, context_windows = 0;    // the same: new tokens that attended to rows; windows of their context
   std::map<std::string, CollectiveCount> collectives;
   ContextUse context;
 };
@@ -36,6 +37,8 @@ class Runner {
   RankCounters counters() const;
 
  private:
+  Tensor to_device(const std::vector<int32_t>& ints);
+
   const RankSetup* setup_;
   World* world_;
   std::unique_ptr<Backend> backend_;
@@ -45,7 +48,9 @@ class Runner {
   std::vector<KvCache> caches_;
   SequenceShard shard_;
   RankStep step_;
-  int64_t rows_written_ = 0, rows_read_ = 0;
+  PartStep part_step_;
+  std::vector<StepPart> parts_;
+  int64_t rows_written_ = 0, rows_read_ = 0, row_tokens_ = 0, context_windows_ = 0;
 };
 
 // The back end that the configuration names, with this rank's share of the cores.

@@ -61,12 +61,13 @@ Tensor ContextExchange::gather_queries(Tensor q) const {
   const int64_t ranks = group_size(), n = q.dim(0), heads = q.dim(1), d = q.dim(2);
   Tensor group = backend_->scratch(q.dtype, {n, ranks * heads, d});
   const ScratchScope temporaries(*backend_);
+  const DType sent = parallel_->context().fp8_queries ? DType::kF8E4M3 : q.dtype;
   Tensor own = q;
-  if (!q.dense()) {
-    own = backend_->scratch(q.dtype, {n, heads, d});
+  if (!q.dense() || sent != q.dtype) {
+    own = backend_->scratch(sent, {n, heads, d});
     backend_->copy(own, q);
   }
-  Tensor gathered = backend_->scratch(q.dtype, {ranks, n, heads, d});
+  Tensor gathered = backend_->scratch(sent, {ranks, n, heads, d});
   parallel_->dcp().all_gather(gathered, own, "dcp_q");
   for (int64_t r = 0; r < ranks; ++r) {
     backend_->copy(heads_of(group, r * heads, heads), gathered.rows(r, r + 1).view({n, heads, d}));
