@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "runtime/context_measure.h"
 #include "runtime/memory_budget.h"
 
@@ -43,6 +44,7 @@ Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::
   auto files = setup_.config.load_format == "dummy"
                    ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
                    : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
+  set_trace_process(world_->process());
   source_ = std::make_unique<LoadingProgress>(std::move(files), skipped_tensors(setup_.model), world_->n_local());
   runners_.resize(static_cast<size_t>(world_->n_local()));
   errors_.resize(runners_.size());
@@ -117,6 +119,7 @@ void Executor::size_cache() {
 }
 
 void Executor::rank_loop(int local) {
+  name_trace_thread("rank " + std::to_string(world_->first_local() + local));
   int64_t seen = 0;
   while (true) {
     const std::function<void(int)>* job;
@@ -165,7 +168,9 @@ StepResult Executor::run(const StepPlan& plan, std::span<const SamplingRow> samp
   plan_ = &plan;
   on_all_ranks([&](int local) {
     Tensor logits = runners_[static_cast<size_t>(local)]->forward(plan);
-    if (local == 0) result = read_result(plan, sampling, logits);
+    if (local > 0) return;
+    const TraceSpan span("sample", plan.step);
+    result = read_result(plan, sampling, logits);
   });
   return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/trace.h"
 
 namespace braid {
 
@@ -49,8 +50,12 @@ void Runner::allocate_cache(int64_t n_blocks) {
 
 Tensor Runner::forward(const StepPlan& plan) {
   world_->set_step(parallel_.rank(), plan.step);
-  lower(plan, shard_, step_);
-  lower_parts(plan, setup_->rows, shard_, part_step_);
+  {
+    const TraceSpan span("lower", plan.step);
+    lower(plan, shard_, step_);
+    lower_parts(plan, setup_->rows, shard_, part_step_);
+  }
+  const TraceSpan span("forward", plan.step);
   rows_written_ += step_.rows_written;
   rows_read_ += step_.rows_read - part_step_.rows_unread;
   row_tokens_ += part_step_.row_tokens;
