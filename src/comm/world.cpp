@@ -68,6 +68,11 @@ void HostWorld::set_step(int rank, int64_t step) {
 }
 
 std::unique_ptr<Comm> HostWorld::group(int rank, const std::string& name, std::span<const int> ranks) {
+  Membership m = join(rank, name, ranks);
+  return std::make_unique<HostComm>(std::move(m.group), m.place);
+}
+
+HostWorld::Membership HostWorld::join(int rank, const std::string& name, std::span<const int> ranks) {
   const std::vector<int> members(ranks.begin(), ranks.end());
   const auto place = std::find(members.begin(), members.end(), rank);
   BRAID_CHECK(place != members.end() &&
@@ -90,14 +95,16 @@ std::unique_ptr<Comm> HostWorld::group(int rank, const std::string& name, std::s
     auto to_others = shares.size() > 1 ? link(hash_of(name, ranks, instance), name, members, shares) : nullptr;
     group = std::make_shared<HostGroup>(run_, name, members, std::move(shares), own, spin_ns_, std::move(to_others));
   }
-  return std::make_unique<HostComm>(group, static_cast<int>(place - members.begin()));
+  return {group, static_cast<int>(place - members.begin())};
 }
 
-std::unique_ptr<World> make_thread_world(const WorldOptions& options) { return std::make_unique<ThreadWorld>(options); }
+std::unique_ptr<HostWorld> make_thread_world(const WorldOptions& options) { return std::make_unique<ThreadWorld>(options); }
 
 std::unique_ptr<World> make_world(const WorldOptions& options) {
   if (options.size < 1) throw Error("a world of {} ranks: at least 1 is needed", options.size);
-  return processes_of_launcher() > 1 ? make_mpi_world(options) : make_thread_world(options);
+  auto host = processes_of_launcher() > 1 ? make_mpi_world(options) : make_thread_world(options);
+  if (!options.gpus || options.size == 1) return host;  // a rank alone meets nobody and moves nothing
+  return make_nccl_world(std::move(host));
 }
 
 }  // namespace braid

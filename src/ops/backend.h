@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ops/batch.h"
+#include "ops/dummy_values.h"
 #include "ops/sampling.h"
 #include "tensor/tensor.h"
 
@@ -99,6 +100,19 @@ struct AttentionSpec {
   int n_stripes = 1;
 };
 
+// A device's memory, shared with whoever else uses the device.
+struct DeviceMemory {
+  int64_t total = 0, free = 0;
+};
+
+// Work that was recorded once and is started again with one launch. It must end before the backend that made it, and
+// before the communicators whose collectives it holds.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual int64_t n_nodes() const = 0;  // operations on the device
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -121,6 +135,23 @@ class Backend {
   virtual void fill_zero(Tensor x) = 0;
   virtual Stream stream() const { return {}; }
   virtual void sync() {}
+  virtual DeviceMemory device_memory() const { return {}; }  // zeros: the host's own memory
+
+  // --- recording ------------------------------------------------------------------------------------------------
+  // What is asked between begin_recording() and end_recording() is recorded instead of done. Only work on the stream can
+  // be recorded (no upload, download, sync or sample), at the sizes and addresses that it is recorded with; whatever may
+  // be set up on first use must have been used before. Scratch taken meanwhile belongs to the recording: replay() leaves
+  // scratch as the recording did, so that its results stay until the next step.
+  virtual bool can_record() const { return false; }  // false: the other three must not be called
+  virtual void begin_recording();
+  virtual std::unique_ptr<Recording> end_recording();
+  virtual void replay(const Recording&);
+
+  // --- loading --------------------------------------------------------------------------------------------------
+  // Host memory for values on their way to the device, given back when the pointer ends.
+  virtual std::shared_ptr<std::byte[]> staging(int64_t bytes);
+  // The values lie at v.out, which staging() gave (or where v is small, anywhere on the host), when this returns.
+  virtual void make_dummy(const DummyValues& v) { make_dummy_values(v); }
 
   // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
   virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;

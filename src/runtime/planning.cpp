@@ -98,6 +98,9 @@ class PaperWorld final : public World {
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return std::make_unique<CountingComm>(name, static_cast<int>(place), static_cast<int>(ranks.size()));
   }
+  int first_on_host() const override { return 0; }
+  void use_stream(int, void*) override {}
+  void launched(int) override {}
   void set_step(int, int64_t) override {}
   void control_send(std::span<const std::byte>) override {}
   std::vector<std::byte> control_receive() override { return {}; }
