@@ -7,12 +7,14 @@ include(GoogleTest)
 
 add_library(braid_flags INTERFACE)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(braid_flags INTERFACE -Wall -Wextra -Wshadow -Wno-unused-parameter -Werror)
+target_compile_options(braid_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-unused-parameter;-Werror>")
 target_link_libraries(braid_flags INTERFACE Threads::Threads)
 
 # -ffp-contract=off everywhere: whether a*b+c is fused must be written down in the code, never chosen by the compiler,
 # or two builds of one formula give different bits.
-target_compile_options(braid_flags INTERFACE -ffp-contract=off)
+target_compile_options(braid_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>")
+target_compile_options(braid_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;--Werror=all-warnings;-Xcompiler=-ffp-contract=off>")
 
 # MPI's C++ bindings are gone in newer versions; its headers must not ask for them.
 target_compile_definitions(braid_flags INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)

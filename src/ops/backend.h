@@ -233,7 +233,15 @@ struct CpuOptions {
   std::string level;  // instruction-set level, one of cpu_levels(); empty: the best
 };
 std::vector<std::string> cpu_levels();  // that this machine can run, worst first: v2, v3, v4, v4_bf16
+struct CudaOptions {
+  int device = 0;             // index among this process's visible GPUs
+  bool reproducible = false;  // one algorithm per product shape whatever the number of rows; see cuda_backend.h
+};
+int cuda_device_count();  // 0 where there is no driver, no GPU or no CUDA in this build
+
 std::unique_ptr<Backend> make_reference_backend();
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions&);
+// Used by the thread that makes it. Throws Error where there is no such device.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&);
 
 }  // namespace braid

@@ -1,0 +1,107 @@
+// Devices, memory and weights.
+#include "ops/cuda/cuda_backend.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/cuda/cuda_check.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kStagingBytes = int64_t{4} << 20;
+
+// Before anything else of the backend is made: memory and streams belong to the thread's current device.
+int use_device(int device) {
+  const int count = cuda_device_count();
+  if (count == 0) throw Error("no GPU is usable here (no driver, or no device visible to this process)");
+  if (device < 0 || device >= count) throw Error("GPU {} was asked for, the last one here is {}", device, count - 1);
+  CUDA_CHECK(cudaSetDevice(device));
+  return device;
+}
+
+}  // namespace
+
+int cuda_device_count() {
+  int n = 0;
+  if (cudaGetDeviceCount(&n) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return n;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) { return std::make_unique<CudaBackend>(options); }
+
+Staging::Staging(int64_t size) : size_(size) {
+  CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<size_t>(size), cudaHostAllocDefault));
+}
+Staging::~Staging() { cudaFreeHost(data_); }
+
+void* Staging::take(int64_t size) {
+  size = (size + 255) / 256 * 256;
+  if (used_ + size > size_) return nullptr;
+  void* p = data_ + used_;
+  used_ += size;
+  return p;
+}
+
+CudaBackend::CudaBackend(const CudaOptions& options)
+    : options_(options), memory_(use_device(options.device)), staging_(kStagingBytes) {
+  CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.device));
+  if (properties_.major < 8) {
+    throw Error("GPU {} ({}) has compute capability {}.{}; braid's kernels need 8.0 or more", options.device,
+                properties_.name, properties_.major, properties_.minor);
+  }
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+CudaBackend::~CudaBackend() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaBackend::begin_step() {
+  CUDA_CHECK(cudaSetDevice(options_.device));
+  memory_.begin_step();
+}
+
+void CudaBackend::sync() {
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+  staging_.clear();
+}
+
+void CudaBackend::upload(Tensor device, const void* host) {
+  const int64_t size = device.n_bytes();
+  if (size == 0) return;
+  BRAID_CHECK(device.dense());
+  if (size <= staging_.size() / 4) {
+    void* pinned = staging_.take(size);
+    if (!pinned) {
+      sync();
+      pinned = staging_.take(size);
+    }
+    std::memcpy(pinned, host, static_cast<size_t>(size));
+    host = pinned;
+  }
+  // From pageable memory the call returns when the host bytes have been read.
+  CUDA_CHECK(cudaMemcpyAsync(device.data, host, static_cast<size_t>(size), cudaMemcpyHostToDevice, stream_));
+}
+
+void CudaBackend::download(void* host, Tensor device) {
+  if (device.n_elements() == 0) return;
+  BRAID_CHECK(device.dense());
+  CUDA_CHECK(cudaMemcpyAsync(host, device.data, static_cast<size_t>(device.n_bytes()), cudaMemcpyDeviceToHost, stream_));
+  sync();
+}
+
+Tensor CudaBackend::keep(Tensor w, MemoryKind kind) {
+  BRAID_CHECK(w.dense());
+  Tensor kept = w;
+  kept.data = alloc(kind, w.dtype, {w.n_elements()}).data;
+  if (w.n_elements() == 0) return kept;
+  CUDA_CHECK(cudaMemcpyAsync(kept.data, w.data, static_cast<size_t>(w.n_bytes()), cudaMemcpyDefault, stream_));
+  return kept;
+}
+
+}  // namespace braid

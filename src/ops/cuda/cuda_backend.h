@@ -1,0 +1,90 @@
+// The backend for NVIDIA GPUs (compute capability 8.0 and up; Hopper has its own kernels where they pay). One stream;
+// every operation but download(), sync() and sample() only puts work on it: no operation waits, allocates outside the
+// scratch arena or reads device values on the host, so that a step can be recorded as a graph once it has run. The
+// drivers here check shapes and choose; kernels are in *.cu behind the plain functions of kernels.h.
+//
+// Rows: in the reproducible mode (CudaOptions) a row's result never depends on the rows beside it or their number: every
+// product is computed by one kernel whose order of summation depends on K alone. In the default mode products go to
+// cuBLASLt or to narrow kernels by the number of rows, and a row's last bits may then change with that number.
+#pragma once
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include "ops/backend.h"
+#include "ops/cuda/cuda_memory.h"
+
+namespace braid {
+
+// Pinned memory for uploads in flight. Starts anew whenever the stream has been waited for.
+class Staging {
+ public:
+  explicit Staging(int64_t size);
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging();
+  void* take(int64_t size);  // nullptr: does not fit now
+  void clear() { used_ = 0; }
+  int64_t size() const { return size_; }
+
+ private:
+  char* data_ = nullptr;
+  int64_t size_, used_ = 0;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions&);
+  ~CudaBackend() override;
+  const char* name() const override { return "cuda"; }
+
+  Tensor alloc(MemoryKind kind, DType t, std::initializer_list<int64_t> shape) override {
+    return memory_.alloc(kind, t, shape);
+  }
+  void begin_step() override;
+  ScratchMark scratch_mark() override { return memory_.mark(); }
+  void scratch_release(const ScratchMark& m) override { memory_.release(m); }
+  int64_t bytes(MemoryKind kind) const override { return memory_.bytes(kind); }
+  void upload(Tensor device, const void* host) override;
+  void download(void* host, Tensor device) override;
+  void copy(Tensor to, Tensor from) override;
+  void fill_zero(Tensor x) override;
+  Stream stream() const override { return {stream_}; }
+  void sync() override;
+
+  LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
+  HeadWeight pack_heads(Tensor w) override;
+  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
+  void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
+
+  void embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) override;
+  void linear(Tensor y, Tensor x, const LinearWeight&) override;
+  void head_linear(Tensor y, Tensor x, const HeadWeight&) override;
+  void rms_norm(Tensor y, Tensor x, Tensor w, float eps) override;
+  void add_rms_norm(Tensor y, Tensor residual, Tensor add, Tensor w, float eps) override;
+  void add(Tensor y, Tensor x) override;
+  void silu_mul(Tensor y, Tensor gate_up) override;
+  void gather_rows(Tensor y, Tensor x, Tensor rows) override;
+  void gqa_rope_cache(Tensor q, Tensor k, Tensor v, Tensor q_norm, Tensor k_norm, float eps, const RopeTable&,
+                      const KvCache&, const BatchMeta&) override;
+  void mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps, const RopeTable&, const KvCache&,
+                      const BatchMeta&) override;
+  void attention(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&) override;
+  void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
+                         const BatchMeta&) override;
+  void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
+  void merge_results(Tensor y, Tensor values, Tensor lses, int first) override;
+  void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
+  void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
+  void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow>) override;
+
+ private:
+  Tensor keep(Tensor w, MemoryKind kind);  // a dense copy on the device; w lies on either side
+
+  CudaOptions options_;
+  cudaDeviceProp properties_{};
+  cudaStream_t stream_ = nullptr;
+  CudaMemory memory_;
+  Staging staging_;
+};
+
+}  // namespace braid
