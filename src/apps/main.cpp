@@ -22,6 +22,7 @@ const Command kCommands[] = {
     {"verify", "compare the engine's logits with a reference", run_verify},
     {"eval", "score a file of questions", run_eval},
     {"render", "print the prompt that a chat template makes", run_render},
+    {"bench", "time of decode steps", run_bench},
     {"plan", "memory and layout, without reading weights", run_plan},
 };
 

@@ -129,7 +129,7 @@ class Backend {
   virtual ScratchMark scratch_mark() = 0;
   virtual void scratch_release(const ScratchMark&) = 0;
   virtual int64_t bytes(MemoryKind) const = 0;  // allocated now; kScratch: the most that a step used
-  virtual void upload(Tensor device, const void* host) = 0;
+  virtual void upload(Tensor device /*dense, or rows of a matrix*/, const void* host /*dense*/) = 0;
   virtual void download(void* host, Tensor device) = 0;  // waits
   virtual void copy(Tensor to, Tensor from) = 0;         // same shape; converts between float types; strides allowed
   virtual void fill_zero(Tensor x) = 0;
@@ -150,7 +150,7 @@ class Backend {
   // --- loading --------------------------------------------------------------------------------------------------
   // Host memory for values on their way to the device, given back when the pointer ends.
   virtual std::shared_ptr<std::byte[]> staging(int64_t bytes);
-  // The values lie at v.out, which staging() gave (or where v is small, anywhere on the host), when this returns.
+  // The values lie at v.out when this returns: memory of staging() or of the backend, or elsewhere on the host.
   virtual void make_dummy(const DummyValues& v) { make_dummy_values(v); }
 
   // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------

@@ -21,13 +21,15 @@ struct EngineConfig {
 
   // ranks
   Layout layout;
-  std::string device = "cpu";
+  std::string device = "auto";
   int threads = 0;  // per rank; 0: the cores divided by the local ranks
   std::string dcp_config;         // JSON object; see runtime/context_setup.h
   int dcp_interleave = 0;         // the same settings under vLLM's names; 0 and empty: not given
   std::string dcp_comm_backend;
   bool reproducible = false;
   double stall_seconds = 8.0;
+  bool enforce_eager = false;
+  std::string graph_sizes;  // empty: see graph_sizes_of()
 
   // cache
   std::string kv_cache_dtype = "auto";

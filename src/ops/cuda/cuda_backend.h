@@ -12,6 +12,7 @@
 
 #include "ops/backend.h"
 #include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/pinned_pool.h"
 
 namespace braid {
 
@@ -50,6 +51,15 @@ class CudaBackend final : public Backend {
   void fill_zero(Tensor x) override;
   Stream stream() const override { return {stream_}; }
   void sync() override;
+  DeviceMemory device_memory() const override;
+
+  bool can_record() const override { return true; }
+  void begin_recording() override;
+  std::unique_ptr<Recording> end_recording() override;
+  void replay(const Recording&) override;
+
+  std::shared_ptr<std::byte[]> staging(int64_t bytes) override;
+  void make_dummy(const DummyValues& v) override;
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
   HeadWeight pack_heads(Tensor w) override;
@@ -85,6 +95,7 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_ = nullptr;
   CudaMemory memory_;
   Staging staging_;
+  std::shared_ptr<PinnedPool> pinned_;  // of weights being loaded
 };
 
 }  // namespace braid
