@@ -37,8 +37,7 @@ void NcclComm::move(const Call& call, const Buffers& b) {
       return nccl.exchange([&](int) { return Piece{in, b.bytes}; }, part);
     }
     case Collective::kAllToAll:
-      return nccl.exchange([&](int r) { return Piece{in + r * b.bytes, b.bytes}; },
-                           [&](int r) { return Piece{b.out + r * b.bytes, b.bytes}; });
+      return nccl.all_to_all(b.out, b.in, b.bytes);
     case Collective::kBroadcast:
       return nccl.broadcast(b.out, b.bytes, static_cast<int>(call.detail));
     case Collective::kBarrier:

@@ -32,6 +32,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 void NcclCommunicator::abort() {
+  if (peers_) peers_->abort();
   std::unique_lock lock(mutex_, std::defer_lock);
   (void)lock.try_lock_for(std::chrono::seconds(1));
   const ncclComm_t comm = comm_;
@@ -53,6 +54,7 @@ void NcclCommunicator::copy(Piece to, Piece from) {
 void NcclCommunicator::all_gather(std::byte* out, const std::byte* in, int64_t bytes) {
   if (bytes == 0) return;
   const Lock lock(*this);
+  if (small(bytes)) return peers_->gather(out, in, bytes, stream_);
   check(ncclAllGather(in, out, static_cast<size_t>(bytes), ncclUint8, comm_, stream_), "ncclAllGather");
 }
 
@@ -60,6 +62,15 @@ void NcclCommunicator::broadcast(std::byte* x, int64_t bytes, int root) {
   if (bytes == 0) return;
   const Lock lock(*this);
   check(ncclBroadcast(x, x, static_cast<size_t>(bytes), ncclUint8, root, comm_, stream_), "ncclBroadcast");
+}
+
+void NcclCommunicator::all_to_all(std::byte* out, const std::byte* in, int64_t bytes) {
+  if (bytes == 0) return;
+  if (small(bytes)) {
+    const Lock lock(*this);
+    return peers_->all_to_all(out, in, bytes, stream_);
+  }
+  exchange([&](int r) { return Piece{const_cast<std::byte*>(in) + r * bytes, bytes}; }, [&](int r) { return Piece{out + r * bytes, bytes}; });
 }
 
 // Grows outside of recordings only: a recorded step has run before.
@@ -75,6 +86,10 @@ float* NcclCommunicator::workspace(int64_t n) {
 
 void NcclCommunicator::all_reduce(float* x, int64_t n) {
   if (n == 0) return;
+  if (small(n * static_cast<int64_t>(sizeof(float)))) {
+    const Lock lock(*this);
+    return peers_->all_reduce(x, n, stream_);
+  }
   if (size_ == 2) {
     const Lock lock(*this);
     return check(ncclAllReduce(x, x, static_cast<size_t>(n), ncclFloat32, ncclSum, comm_, stream_), "ncclAllReduce");
@@ -95,6 +110,10 @@ void NcclCommunicator::all_reduce(float* x, int64_t n) {
 
 void NcclCommunicator::reduce_scatter(float* out, const float* in, int64_t n) {
   if (n == 0) return;
+  if (small(n * static_cast<int64_t>(sizeof(float)))) {
+    const Lock lock(*this);
+    return peers_->reduce_scatter(out, in, n, stream_);
+  }
   if (size_ == 2) {
     const Lock lock(*this);
     return check(ncclReduceScatter(in, out, static_cast<size_t>(n), ncclFloat32, ncclSum, comm_, stream_), "ncclReduceScatter");

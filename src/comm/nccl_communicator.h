@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/nccl_peers.h"
 #include "comm/run_state.h"
 
 namespace braid {
@@ -23,10 +24,12 @@ class NcclCommunicator {
   int place() const { return place_; }
   cudaStream_t stream() const { return stream_; }
   void abort();
+  void use_peers(std::unique_ptr<PeerBuffers> peers) { peers_ = std::move(peers); }  // for small messages; or null
 
   // All bytes are device memory. `bytes` of a member are the same on all others.
   void all_gather(std::byte* out, const std::byte* in, int64_t bytes);
   void broadcast(std::byte* x, int64_t bytes, int root);
+  void all_to_all(std::byte* out, const std::byte* in, int64_t bytes /*of a piece*/);
   // Every member sends a piece to every other and takes one from it; its own piece is copied. Pieces may be empty.
   struct Piece {
     std::byte* data = nullptr;
@@ -61,6 +64,7 @@ class NcclCommunicator {
    private:
     std::unique_lock<std::timed_mutex> lock_;
   };
+  bool small(int64_t bytes) const { return peers_ && peers_->fits(bytes); }
   void check(ncclResult_t result, const char* what);
   void copy(Piece to, Piece from);
   float* workspace(int64_t n);
@@ -70,6 +74,7 @@ class NcclCommunicator {
   const std::shared_ptr<RunState> run_;
   std::timed_mutex mutex_;
   ncclComm_t comm_ = nullptr;  // null once aborted
+  std::unique_ptr<PeerBuffers> peers_;
   float* workspace_ = nullptr;
   int64_t workspace_size_ = 0;
 };

@@ -4,20 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "comm/tree_sum.h"
+#include "comm/tree_sum.cuh"
 
 namespace braid {
 namespace {
 
-__device__ float tree(const float* in, int64_t stride, int lo, int hi) {
-  if (hi - lo == 1) return in[lo * stride];
-  const int mid = tree_split(lo, hi);
-  return tree(in, stride, lo, mid) + tree(in, stride, mid, hi);
-}
-
 __global__ void tree_sum_kernel(float* out, const float* in, int64_t stride, int size, int64_t n) {
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n; i += int64_t{gridDim.x} * blockDim.x) {
-    out[i] = tree(in + i, stride, 0, size);
+    out[i] = tree_sum(size, [&](int r) { return in[r * stride + i]; });
   }
 }
 

@@ -57,6 +57,7 @@ std::shared_ptr<NcclCommunicator> NcclWorld::communicator(int rank, int place, s
   }
   host.broadcast(Tensor(&id, DType::kU8, {static_cast<int64_t>(sizeof id)}), 0, "nccl_id");
   auto made = std::make_shared<NcclCommunicator>(id, place, static_cast<int>(members.size()), local(rank).stream, host_->run());
+  made->use_peers(PeerBuffers::make(host, *host_->run()));
   std::lock_guard lock(mutex_);
   local(rank).communicators.emplace_back(members, made);
   return made;

@@ -25,6 +25,12 @@ void cover(int lo, int hi, int begin, int end, std::vector<TreeNode>& nodes) {
 
 }  // namespace
 
+int tree_split(int lo, int hi) {
+  int half = 1;
+  while (half * 2 < hi - lo) half *= 2;
+  return lo + half;
+}
+
 std::vector<TreeNode> tree_cover(int size, int begin, int end) {
   std::vector<TreeNode> nodes;
   cover(0, size, begin, end, nodes);

@@ -15,11 +15,7 @@ struct TreeNode {
   bool operator==(const TreeNode&) const = default;
 };
 
-constexpr int tree_split(int lo, int hi) {  // mid of [lo, hi), hi - lo >= 2
-  int half = 1;
-  while (half * 2 < hi - lo) half *= 2;
-  return lo + half;
-}
+int tree_split(int lo, int hi);  // mid of [lo, hi), hi - lo >= 2
 
 // The fewest nodes of the tree over [0, size) that make up [begin, end), ascending.
 std::vector<TreeNode> tree_cover(int size, int begin, int end);

@@ -213,7 +213,12 @@ void Executor::follow() {
 }
 
 void Executor::observe(Observer see) {
-  runners_[0]->backend().observer = [this, see = std::move(see)](const char* what, Tensor value) { see(*plan_, what, value); };
+  runners_[0]->backend().observer = [this, see = std::move(see)](const char* what, Tensor value) {
+    std::vector<std::byte> bytes(static_cast<size_t>(value.n_bytes()));
+    runners_[0]->backend().download(bytes.data(), value);
+    value.data = bytes.data();
+    see(*plan_, what, value);
+  };
 }
 
 std::vector<RankCounters> Executor::counters() const {

@@ -41,7 +41,8 @@ class Executor {
     on_all_ranks([&](int local) { work(*runners_[static_cast<size_t>(local)]); });
   }
 
-  // Shows `see` what the first local rank's model computes on the way (Backend::observer). Set between steps.
+  // Shows `see` what the first local rank's model computes on the way (Backend::observer), as host tensors. Set between
+  // steps. A replayed step shows nothing.
   using Observer = std::function<void(const StepPlan&, const char* what, Tensor value)>;
   void observe(Observer see);
 
