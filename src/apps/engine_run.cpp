@@ -74,13 +74,14 @@ void print_counters(const EngineLoop& engine) {
   const std::vector<RankCounters> ranks = engine.executor().counters();
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankCounters& c = ranks[i];
-    log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}", i, c.bytes_read,
-             c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written, c.kv_rows_read);
+    log_info("rank {}: read {} B, holds weights {} B, cache {} B, workspace {} B; KV rows written {}, read {}; {} new tokens attended "
+             "to rows, {} context windows", i, c.bytes_read, c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written,
+             c.kv_rows_read, c.row_tokens, c.context_windows);
   }
   const ContextUse& use = ranks[0].context;
   if (use.layers > 0) {
-    log_info("decode context parallel: {} layers, of these {} with replicated queries and {} projected before the merge", use.layers,
-             use.replicated_queries, use.projected_before_merge);
+    log_info("decode context parallel: {} layers, of these {} with replicated queries, {} with float8 queries and {} projected "
+             "before the merge", use.layers, use.replicated_queries, use.fp8_queries, use.projected_before_merge);
     for (const ContextChoice& choice : engine.executor().setup().context.choices) {
       if (!choice.reason.empty()) log_info("{} {}, asked {}: {}", choice.option, choice.active, choice.asked, choice.reason);
     }

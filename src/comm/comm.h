@@ -81,7 +81,7 @@ class World {
   virtual int first_on_host() const = 0;  // how many ranks of this host come before this process's
 
   // Ranks on GPUs, by the rank's thread with its device current, before it joins groups: the stream (a cudaStream_t) that
-  // its collectives are put on. They may be recorded as part of a graph; each is then checked once, when it is recorded.
+  // the collectives of groups joined from then on are put on. They may be recorded as part of a graph; each is then checked once, when it is recorded.
   virtual void use_stream(int rank, void* stream) = 0;
   // All of a step's work has been put on the rank's stream. It is watched until it is done: a device that waits longer
   // than a stall for its peers is reported and set free. For ranks on the host there is nothing to watch.

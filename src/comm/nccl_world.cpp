@@ -29,8 +29,11 @@ void NcclWorld::use_stream(int rank, void* stream) {
   cudaEvent_t event = nullptr;
   cuda_or_fail(*host_->run(), cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   std::lock_guard lock(mutex_);
-  local(rank).stream = static_cast<cudaStream_t>(stream);
-  local(rank).step_done = event;
+  LocalRank& l = local(rank);
+  if (l.step_done) cudaEventDestroy(l.step_done);
+  l.running = false;
+  l.stream = static_cast<cudaStream_t>(stream);
+  l.step_done = event;
 }
 
 std::unique_ptr<Comm> NcclWorld::group(int rank, const std::string& name, std::span<const int> ranks) {

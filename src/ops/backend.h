@@ -53,7 +53,10 @@ struct LinearWeight {
 struct HeadWeight {
   int64_t heads = 0, n = 0, k = 0;
   DType stored = DType::kF32;
-  Tensor packed;
+  Tensor packed;  // outermost one index per head, within a head in the backend's own layout
+  HeadWeight of_heads(int64_t begin, int64_t end) const {  // shares the memory
+    return {end - begin, n, k, stored, packed.rows(begin, end)};
+  }
 };
 
 // Experts [first, first + count) of a mixture: gate and up [F, H] each, down [H, F]. k_slices cuts F, as in LinearWeight.
@@ -155,6 +158,8 @@ class Backend {
 
   // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
   virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
+  // Outputs [begin, end) of a packed weight, sharing its memory; `packed` is empty where the layout cannot be cut there.
+  virtual LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const = 0;
   virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]*/) = 0;
   virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
                                      int k_slices) = 0;
@@ -165,7 +170,7 @@ class Backend {
   // y[t] = table[id - first_row]; zeros where the id lies outside [first_row, first_row + rows).
   virtual void embed(Tensor y /*[T, H]*/, Tensor ids /*int32 [T]*/, Tensor table /*[rows, H]*/, int64_t first_row) = 0;
   virtual void linear(Tensor y /*[T, n] compute or float32*/, Tensor x /*[T, k] compute*/, const LinearWeight&) = 0;
-  virtual void head_linear(Tensor y /*[T, heads, n]*/, Tensor x /*[T, heads, k], strides allowed*/, const HeadWeight&) = 0;
+  virtual void head_linear(Tensor y /*[T, heads, n]*/, Tensor x /*[T, heads, k], strides allowed, 0 over heads too*/, const HeadWeight&) = 0;
 
   // y = x / sqrt(mean(x^2) + eps) rounded to compute, then * w.
   virtual void rms_norm(Tensor y /*[T, H]*/, Tensor x /*[T, H], row stride allowed*/, Tensor w /*[H] float32*/, float eps) = 0;
@@ -179,7 +184,8 @@ class Backend {
   // batch.slots (rows with slot -1 are rotated but not written).
   virtual void gqa_rope_cache(Tensor q /*[T, N, D]*/, Tensor k /*[T, K, D]*/, Tensor v /*[T, K, D]*/, Tensor q_norm /*float32 [D]*/,
                               Tensor k_norm, float eps, const RopeTable&, const KvCache&, const BatchMeta&) = 0;
-  // Latent attention: q_out = rotated q_in; kv_a = [latent | key lanes] -> cache row [rms_norm(latent) | rotated lanes].
+  // Latent attention: q_out = rotated q_in (the same place is allowed); kv_a = [latent | key lanes] becomes [rms_norm(latent) |
+  // rotated lanes] in place, in every row, and goes to the cache at batch.slots (not where the slot is -1).
   virtual void mla_rope_cache(Tensor q_out /*[T, N, d_r]*/, Tensor q_in /*[T, N, d_r]*/, Tensor kv_a /*[T, r + d_r]*/,
                               Tensor norm /*float32 [r]*/, float eps, const RopeTable&, const KvCache&, const BatchMeta&) = 0;
   // Causal attention of every new token over the cached rows of its sequence on this rank, itself included: a query at
@@ -187,7 +193,15 @@ class Backend {
   // gives zeros and lse = -inf.
   virtual void attention(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N], natural log; or empty*/, Tensor q /*[T, N, Dk]*/,
                          const KvCache&, const AttentionSpec&, const BatchMeta&) = 0;
-  // The same unfinished, for rows spread over a decode-context-parallel group: sum = Σ 2^(s - k) v and weight =
+  // Attention over keys and values given as rows (expanded latent attention; a gathered context). Rows that see nothing:
+  // zeros and lse = -inf. Strides are free but for the innermost dimension; 0 shares a key among heads.
+  virtual void attention_rows(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N], natural log; or empty*/, Tensor q /*[T, N, Dn + Dr]*/,
+                              Tensor k /*[J, N, Dn]*/, Tensor k_rope /*[J, Dr], shared by all heads; or empty*/, Tensor v /*[J, N, Dv]*/,
+                              const RowSpans&, float scale) = 0;
+  // rows[c] = cache.k[slots[c]] * cache.scale, in the type of `rows`: compute, or (with scale 1) the cache's own. A slot of
+  // -1 gives zeros.
+  virtual void gather_cache(Tensor rows /*[C, K, Dk]*/, const KvCache&, Tensor slots /*int32 [C]*/) = 0;
+  // attention() unfinished, for rows spread over a decode-context-parallel group: sum = Σ 2^(s - k) v and weight =
   // Σ 2^(s - k) over the rows held here, s the score in units of log2, k a whole number (kept as a float) not below the
   // largest s. Where nothing is visible here: zeros and k = -infinity. Values are as stored, not yet times cache.scale.
   virtual void attention_partial(Tensor sum /*float32 [T, N, Dv]*/, Tensor weight /*float32 [T, N]*/, Tensor k /*float32 [T, N]*/,
@@ -199,9 +213,10 @@ class Backend {
   // The default mode's merge, of finished results: y = Σ w_i values[i], where w_i is rank first + i's share of the
   // softmax over all W ranks, exp(lse - log Σ exp lse). A rank that saw nothing (lse -infinity; NaN and +infinity count
   // as such) adds nothing whatever its values hold; where no rank saw anything y is 0. With all W values y is the merged
-  // result, with one it is that rank's term of the sum. Strides are free but for the innermost dimension.
-  virtual void merge_results(Tensor y /*[T, N, Dv] compute or float32*/, Tensor values /*[n, T, N, Dv]*/,
-                             Tensor lses /*float32 [W, T, N]*/, int first) = 0;
+  // result, with one it is that rank's term of the sum. lse = log Σ exp lse, -infinity where no rank saw anything. Strides
+  // are free but for the innermost dimension.
+  virtual void merge_results(Tensor y /*[T, N, Dv] compute or float32*/, Tensor lse /*float32 [T, N]; or empty*/,
+                             Tensor values /*[n, T, N, Dv]*/, Tensor lses /*float32 [W, T, N]*/, int first) = 0;
 
   // Chooses top_k experts of each row; ties go to the lowest id. The bias takes part in the choice only.
   virtual void route(Tensor ids /*int32 [T, k], ascending id*/, Tensor weights /*float32 [T, k]*/, Tensor logits /*float32 [T, E]*/,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <memory>
 
+#include "base/error.h"
+
 namespace braid {
 namespace {
 
@@ -49,10 +51,24 @@ void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DTy
   });
 }
 
-void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type) {
-  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}", t, heads, n, k, short_name(x_type), short_name(w_type)),
+// Outputs [begin, end) of a weight through linear_rows; 192 is a border of every layout.
+void add_linear_rows(Cases& cases, int64_t n, int64_t begin, int64_t end, DType x_type, DType w_type) {
+  add_case(cases, fmt::format("linear_rows [{}, {}) of {} {} {}", begin, end, n, short_name(x_type), short_name(w_type)), tolerance(x_type),
+           [=](Inputs& in) {
+             const Tensor x = in.normals(x_type, {7, 37}), y = in.poisoned(x_type, {7, end - begin});
+             Backend& be = in.backend();
+             const LinearWeight whole = be.pack_linear(in.normals(w_type, {n, 37}, 0.1f), in.normals(kF32, {n}));
+             const LinearWeight cut = be.linear_rows(whole, begin, end);
+             BRAID_CHECK(cut.packed, "{} cannot cut a weight at {} and {}", be.name(), begin, end);
+             return PreparedCase{[=, &be] { be.linear(y, x, cut); }, {y}};
+           });
+}
+
+void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type, bool shared = false) {
+  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}{}", t, heads, n, k, short_name(x_type), short_name(w_type), shared ? " shared" : ""),
            tolerance(x_type), [=](Inputs& in) {
-             const Tensor x = in.normals(x_type, {t, heads, k + 3}).columns(0, k);
+             Tensor x = in.normals(x_type, {t, heads, k + 3}).columns(0, k);
+             if (shared) x.stride[1] = 0;
              const Tensor y = in.poisoned(x_type, {t, heads, n + 4}).columns(0, n);
              Backend& be = in.backend();
              auto w = std::make_shared<HeadWeight>(be.pack_heads(in.normals(w_type, {heads, n, k}, 0.2f)));
@@ -208,7 +224,10 @@ void add_results(Cases& cases, int ranks, int first, int n_values, DType from, D
                }
              }
              const Tensor y = in.poisoned(to, {t, n, dv + 2}).columns(0, dv);
-             return PreparedCase{[=, &be] { be.merge_results(y, values, lses, first); }, {y}};
+             const Tensor lse = n_values == ranks ? in.poisoned(kF32, {t, n + 1}).columns(0, n) : Tensor{};
+             std::vector<Tensor> outputs{y};
+             if (lse) outputs.push_back(lse);
+             return PreparedCase{[=, &be] { be.merge_results(y, lse, values, lses, first); }, outputs};
            });
 }
 
@@ -265,8 +284,98 @@ void add_rope_cache(Cases& cases, DType compute, DType kept, RopeLayout layout, 
     Backend& be = in.backend();
     const Tensor q_in = q.columns(24, 40), q_out = wide.columns(34, 50);
     return PreparedCase{[=, &be] { be.mla_rope_cache(q_out, q_in, kv_a, norm, 1e-6f, table, cache, *batch); },
-                        {wide, cache.k}};
+                        {wide, kv_a, cache.k}};
   });
+  add_case(cases, "mla_rope_cache in place" + what, tol, [=](Inputs& in) {  // the query's rotated lanes stay where they are
+    int n_blocks = 0;
+    auto batch = std::make_shared<BatchMeta>(make_batch(in, sequences, shard, &n_blocks));
+    const Tensor q = in.normals(compute, {batch->n_tokens, 3, 40}), kv_a = in.normals(compute, {batch->n_tokens, 52});
+    const Tensor norm = in.normals(kF32, {36}, 0.2f, 1.0f);
+    RopeTable table{rope ? rope_table(in, 16) : Tensor{}, layout};
+    KvCache cache;
+    cache.k = in.zeros(kept, {int64_t{n_blocks} * shard.block_size, 1, 52});
+    cache.scale = scale;
+    Backend& be = in.backend();
+    const Tensor lanes = q.columns(24, 40);
+    return PreparedCase{[=, &be] { be.mla_rope_cache(lanes, lanes, kv_a, norm, 1e-6f, table, cache, *batch); },
+                        {q, kv_a, cache.k}};
+  });
+}
+
+// Queries and keys of one sequence as they meet in attention_rows.
+struct Meeting {
+  int q_len = 0, kv_len = 0;
+};
+struct RowsShape {
+  int n_heads, dn, dr, dv;
+  bool shared;  // one key and value for all heads, by a stride of 0
+};
+
+RowSpans make_spans(Inputs& in, const std::vector<Meeting>& meetings, bool causal) {
+  std::vector<int32_t> q_start{0}, kv_start{0};
+  RowSpans spans;
+  for (const Meeting& m : meetings) {
+    q_start.push_back(q_start.back() + m.q_len);
+    kv_start.push_back(kv_start.back() + m.kv_len);
+    spans.max_q_len = std::max(spans.max_q_len, m.q_len);
+    spans.max_kv_len = std::max(spans.max_kv_len, m.kv_len);
+  }
+  spans.n_seqs = static_cast<int>(meetings.size());
+  spans.q_start = in.ints(q_start);
+  spans.kv_start = in.ints(kv_start);
+  spans.causal = causal;
+  return spans;
+}
+
+// Strides of every operand are those of a wider row, by chance.
+void add_attention_rows(Cases& cases, const RowsShape& s, const std::vector<Meeting>& meetings, bool causal, DType type,
+                        bool with_lse, const char* what) {
+  std::string name = fmt::format("attention_rows {} {} heads {}+{}/{} {}{}{}{}", what, s.n_heads, s.dn, s.dr, s.dv, short_name(type),
+                                 causal ? " causal" : "", s.shared ? " shared" : "", with_lse ? " lse" : "");
+  add_case(cases, std::move(name), 4 * tolerance(type), [=](Inputs& in) {
+    auto spans = std::make_shared<RowSpans>(make_spans(in, meetings, causal));
+    int64_t t = 0, j = 0;
+    double pairs = 0.0;
+    for (const Meeting& m : meetings) {
+      t += m.q_len;
+      j += m.kv_len;
+      pairs += static_cast<double>(m.q_len) * (causal ? m.kv_len - 0.5 * (m.q_len - 1) : m.kv_len);
+    }
+    const int64_t heads = s.shared ? 1 : s.n_heads, before = in.uniform(4), between = in.uniform(6), behind = in.uniform(5);
+    const Tensor q = in.normals(type, {t, s.n_heads, s.dn + s.dr + behind}).columns(0, s.dn + s.dr);
+    const Tensor kv = in.normals(type, {j, heads, before + s.dn + between + s.dv});
+    const Tensor latent = in.normals(type, {j, before + s.dr + behind});
+    Tensor k = kv.columns(before, before + s.dn), v = kv.columns(before + s.dn + between, before + s.dn + between + s.dv);
+    if (s.shared) {
+      k.shape[1] = v.shape[1] = s.n_heads;
+      k.stride[1] = v.stride[1] = 0;
+    }
+    const Tensor k_rope = s.dr > 0 ? latent.columns(before, before + s.dr) : Tensor{};
+    const Tensor y = in.poisoned(type, {t, s.n_heads, s.dv + between}).columns(0, s.dv);
+    const Tensor lse = with_lse ? in.poisoned(kF32, {t, s.n_heads + behind}).columns(0, s.n_heads) : Tensor{};
+    std::vector<Tensor> outputs{y};
+    if (lse) outputs.push_back(lse);
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] { be.attention_rows(y, lse, q, k, k_rope, v, *spans, 0.2f); }, outputs,
+                        2.0 * pairs * s.n_heads * (s.dn + s.dr + s.dv),
+                        static_cast<double>(j * heads * (s.dn + s.dv) + j * s.dr) * size_of(type)};
+  });
+}
+
+void add_gather_cache(Cases& cases, DType kept, DType rows_type, float scale) {
+  add_case(cases, fmt::format("gather_cache {} as {} scale {}", short_name(kept), short_name(rows_type), scale), tolerance(rows_type),
+           [=](Inputs& in) {
+             const int64_t n = 29, heads = 2, d = 21, gap = in.uniform(5);
+             KvCache cache;
+             cache.k = in.normals(kept, {40, heads, d + 3}).columns(0, d);
+             cache.scale = scale;
+             std::vector<int32_t> slots;
+             for (int i = 0; i < n; ++i) slots.push_back(in.uniform(40) - (i % 5 == 0 ? 40 : 0) < 0 ? -1 : in.uniform(40));
+             const Tensor slot = in.ints(slots), rows = in.poisoned(rows_type, {n, heads, d + gap}).columns(0, d);
+             Backend& be = in.backend();
+             return PreparedCase{[=, &be] { be.gather_cache(rows, cache, slot); }, {rows}, 0.0,
+                                 static_cast<double>(n * heads * d) * (size_of(kept) + size_of(rows_type))};
+           });
 }
 
 void add_route(Cases& cases, int64_t t, int64_t e, const RouterSpec& spec, bool bias, const char* what) {
@@ -325,6 +434,10 @@ Cases conformance_cases() {
     add_linear(cases, 3, 80, 12, x, w, kF32, 4, true, false);
     for (const int64_t t : {0, 1, 19}) add_head_linear(cases, t, 3, 32, 48, x, w);
     add_head_linear(cases, 4, 5, 70, 33, x, w);
+    add_head_linear(cases, 30, 5, 70, 33, x, w, true);
+    add_linear_rows(cases, 600, 192, 384, x, w);
+    add_linear_rows(cases, 600, 192, 600, x, w);
+    add_linear_rows(cases, 600, 0, 600, x, w);
     for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
     add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
     add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);
@@ -363,6 +476,26 @@ Cases conformance_cases() {
     add_results(cases, 4, 2, 1, t, kF32);
     add_results(cases, 4, 0, 1, t, kF32);
   }
+  for (const DType t : {kF32, kBF16}) {
+    const RowsShape latent{3, 40, 24, 33, false}, plain{4, 19, 0, 7, false}, shared{5, 32, 0, 32, true};
+    const std::vector<Meeting> fresh{{1, 1}, {150, 150}, {0, 0}, {7, 7}, {130, 300}, {0, 5}};
+    const std::vector<Meeting> context{{3, 200}, {140, 0}, {2, 1}, {0, 9}, {65, 64}, {1, 129}};
+    const std::vector<Meeting> short_of_keys{{5, 2}, {9, 0}, {200, 70}};  // the first queries see nothing
+    for (const RowsShape& shape : {latent, plain, shared}) {
+      for (const bool lse : {true, false}) {
+        add_attention_rows(cases, shape, fresh, true, t, lse, "fresh");
+        add_attention_rows(cases, shape, context, false, t, lse, "context");
+      }
+      add_attention_rows(cases, shape, short_of_keys, true, t, true, "short of keys");
+      add_attention_rows(cases, shape, {}, true, t, true, "empty");
+    }
+    add_attention_rows(cases, {128, 128, 64, 128, false}, {{3, 70}}, false, t, true, "wide");
+    add_gather_cache(cases, t, t, 1.0f);
+    add_gather_cache(cases, t, t, 0.5f);
+    add_gather_cache(cases, DType::kF8E4M3, t, 0.25f);
+  }
+  add_gather_cache(cases, kBF16, kF32, 1.0f);
+  add_gather_cache(cases, DType::kF8E4M3, DType::kF8E4M3, 1.0f);
   RouterSpec v3{RouterScore::kSigmoid, GroupScore::kTopTwoSum, 4, 2, 4, true, 2.5f};
   RouterSpec v2{RouterScore::kSoftmax, GroupScore::kMax, 8, 3, 6, false, 16.0f};
   RouterSpec qwen{RouterScore::kSoftmax, GroupScore::kNone, 1, 1, 8, true, 1.0f};
@@ -398,6 +531,11 @@ Cases benchmark_cases() {
     add_attention(cases, mla, {{0, 512}}, kBF16, kBF16, stripes, {1, 1, 64, 0}, "prefill");
     add_attention(cases, mla, {{8192, 1}}, kBF16, kBF16, stripes, {1, 1, 64, 0}, "decode");
   }
+  const RowsShape demo_rows{8, 32, 16, 32, false}, expanded{16, 128, 64, 128, false};
+  add_attention_rows(cases, demo_rows, {{512, 512}}, true, kF32, true, "fresh");
+  add_attention_rows(cases, demo_rows, {{512, 4096}}, false, kF32, true, "context");
+  add_attention_rows(cases, expanded, {{512, 512}}, true, kBF16, true, "fresh");
+  add_attention_rows(cases, expanded, {{512, 4096}}, false, kBF16, true, "context");
   return cases;
 }
 

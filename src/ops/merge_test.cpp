@@ -81,12 +81,12 @@ void check_merges(Backend& backend) {
   const Tensor out(y.data(), DType::kF32, {1, 1, kDv});
   const Tensor lse(lses.data(), DType::kF32, {ranks, 1, 1});
   const Sums whole = sums_of(rows, -1);
-  backend.merge_results(out, Tensor(values.data(), DType::kF32, {ranks, 1, 1, kDv}), lse, 0);
+  backend.merge_results(out, {}, Tensor(values.data(), DType::kF32, {ranks, 1, 1, kDv}), lse, 0);
   check_equal(y, whole);
 
   std::vector<float> total(kDv, 0.0f);  // the terms one by one, as they travel through a reduce-scatter
   for (int w = 0; w < ranks; ++w) {
-    backend.merge_results(out, Tensor(values.data() + w * kDv, DType::kF32, {1, 1, 1, kDv}), lse, w);
+    backend.merge_results(out, {}, Tensor(values.data() + w * kDv, DType::kF32, {1, 1, 1, kDv}), lse, w);
     for (size_t d = 0; d < kDv; ++d) total[d] += y[d];
   }
   check_equal(total, whole);

@@ -36,6 +36,8 @@ struct ContextOptions {
   bool replicate_queries = false;     // every rank computes the group's query heads instead of gathering them
   bool project_before_merge = false;  // latent attention: the value up-projection comes before the exchange
   Exchange exchange = Exchange::kAllToAll;
+  bool fp8_queries = false;           // they are gathered as float8
+  bool from_rows = false;             // sequences with many new tokens may attend to rows; see runtime/step_parts.h
 };
 
 // Every rule that the combination breaks, each as one sentence with the numbers and the nearest legal values.

@@ -29,6 +29,7 @@ void add_rank_options(OptionTable& t, EngineConfig& c) {
   t.add("enforce-eager", &c.enforce_eager, "GPUs: run decode steps operation by operation, without recorded graphs");
   t.add("cuda-graph-sizes", &c.graph_sizes, "sequences of the decode steps that are recorded: a list (1,2,4,8), or one number, the largest; default: up to --max-num-seqs, at most 256", {"cudagraph-capture-sizes"});
   range(t.add("threads", &c.threads, "worker threads of a rank; 0: the cores divided by the local ranks"), 0, 1024);
+  t.add("fp8-query", &c.fp8_query, "gather the queries of a float8 cache as float8: half the message and a little less precision");
   t.add("reproducible", &c.reproducible, "the same bits for every layout, chunking and batch; slower");
   range(t.add("stall-seconds", &c.stall_seconds, "a collective that waits longer is reported and ends the run"), 0.1, 86400);
 }
@@ -51,6 +52,9 @@ void add_scheduler_options(OptionTable& t, EngineConfig& c) {
   t.add("enable-chunked-prefill", &c.chunked_prefill, "split prompts longer than a step's budget");
   range(t.add("prefill-chunk", &c.prefill_chunk, "exact chunk size, exempt from alignment (for tests); 0: off"), 0, 1 << 24);
   range(t.add("long-prefill-token-threshold", &c.long_prefill_token_threshold, "most tokens of one prompt in a step; 0: off"), 0, 1 << 24);
+  t.add("attn-prefill-form", &c.attn_prefill_form,
+        "several new tokens attend to expanded keys and gathered rows, or absorbed, through the cache; auto: whichever costs less").choices = {"auto", "expanded", "absorbed"};
+  range(t.add("attn-prefill-chunk-size", &c.attn_prefill_chunk, "cached tokens that the expanded form gathers at a time"), 1, 1e9);
 }
 
 }  // namespace

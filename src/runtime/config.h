@@ -26,6 +26,7 @@ struct EngineConfig {
   std::string dcp_config;         // JSON object; see runtime/context_setup.h
   int dcp_interleave = 0;         // the same settings under vLLM's names; 0 and empty: not given
   std::string dcp_comm_backend;
+  bool fp8_query = false;         // queries are gathered as float8
   bool reproducible = false;
   double stall_seconds = 8.0;
   bool enforce_eager = false;
@@ -46,6 +47,10 @@ struct EngineConfig {
   bool chunked_prefill = true;
   int prefill_chunk = 0;  // exact chunks; 0: as the budget allows
   int long_prefill_token_threshold = 0;
+
+  // attention of prompts
+  std::string attn_prefill_form = "auto";
+  int64_t attn_prefill_chunk = 16384;  // cached tokens that are gathered at a time
 };
 
 // Adds the rows of all fields to `table`; `config` must outlive it.

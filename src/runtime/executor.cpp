@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/context_measure.h"
 #include "runtime/memory_budget.h"
 
 namespace braid {
@@ -89,12 +90,27 @@ Executor::~Executor() {
   for (std::thread& t : threads_) t.join();
 }
 
+std::unique_ptr<Backend> Executor::make_rank_backend(int local) {
+  auto backend = make_backend(setup_, world_->first_on_host() + local);
+  world_->use_stream(world_->first_local() + local, backend->stream().handle);
+  return backend;
+}
+
+void Executor::measure_context() {
+  ContextCosts costs;
+  on_all_ranks([&](int local) {
+    const std::unique_ptr<Backend> backend = make_rank_backend(local);
+    const ContextCosts mine = braid::measure_context(setup_, world_->first_local() + local, *world_, *backend);
+    if (local == 0) costs = mine;
+  });
+  settle_context(setup_, costs);
+}
+
 void Executor::start_ranks() {
+  if (setup_.context.to_measure) measure_context();
   on_all_ranks([this](int local) {
     const int rank = world_->first_local() + local;
-    auto backend = make_backend(setup_, world_->first_on_host() + local);
-    world_->use_stream(rank, backend->stream().handle);
-    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, std::move(backend));
+    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, make_rank_backend(local));
   });
   source_->done();
   check_coverage();

@@ -54,6 +54,8 @@ class Executor {
   void phase(const char* name);
   template <typename F>
   void spin_until(F done) const;
+  std::unique_ptr<Backend> make_rank_backend(int local);  // whose stream the world then knows
+  void measure_context();  // settles what is "auto" in the context setup
   void size_cache();
   void check_coverage();
   void rank_loop(int local);

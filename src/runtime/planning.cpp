@@ -39,6 +39,9 @@ class CountingBackend final : public Backend {
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override {
     return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor()};
   }
+  LinearWeight linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const override {
+    return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias};
+  }
   HeadWeight pack_heads(Tensor w) override { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType t, int k_slices) override {
     return {first, count, hidden, ffn, k_slices, t, alloc(MemoryKind::kWeights, t, {count, 2 * ffn, hidden}),
@@ -59,7 +62,9 @@ class CountingBackend final : public Backend {
   void attention(Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void attention_partial(Tensor, Tensor, Tensor, Tensor, const KvCache&, const AttentionSpec&, const BatchMeta&) override {}
   void merge_partials(Tensor, Tensor, Tensor, Tensor, Tensor, float) override {}
-  void merge_results(Tensor, Tensor, Tensor, int) override {}
+  void merge_results(Tensor, Tensor, Tensor, Tensor, int) override {}
+  void attention_rows(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const RowSpans&, float) override {}
+  void gather_cache(Tensor, const KvCache&, Tensor) override {}
   void route(Tensor, Tensor, Tensor, Tensor, const RouterSpec&) override {}
   void moe(Tensor, Tensor, Tensor, Tensor, const ExpertWeights&) override {}
   void sample(std::span<SampleResult>, Tensor, std::span<const SamplingRow>) override {}
@@ -150,11 +155,12 @@ std::unique_ptr<WeightSource> headers_of(const RankSetup& s) {
   return std::make_unique<HeaderSource>(std::move(files), s.model);
 }
 
-StepPlan one_sequence(int64_t n_tokens, int64_t block_size) {
+StepPlan one_sequence(int64_t n_cached, int64_t n_tokens, int64_t block_size) {
   PlannedSequence s;
   s.id = RequestId(1);
+  s.start = TokenPos(n_cached);
   s.tokens.assign(static_cast<size_t>(n_tokens), 0);
-  s.blocks.assign(static_cast<size_t>((n_tokens + block_size - 1) / block_size), BlockId(0));
+  s.blocks.assign(static_cast<size_t>((n_cached + n_tokens + block_size - 1) / block_size), BlockId(0));
   s.sample = true;
   StepPlan plan;
   plan.sequences.push_back(std::move(s));
@@ -169,10 +175,13 @@ RankPlan plan_rank(const RankSetup& setup, int rank, PaperWorld& world, const We
   p.weights_bytes = runner.counters().weights_bytes;
   p.kv_bytes_per_token = static_cast<double>(runner.block_bytes()) / static_cast<double>(setup.virtual_block());
   runner.allocate_cache(1);
-  runner.forward(one_sequence(1, setup.virtual_block()));
+  runner.forward(one_sequence(0, 1, setup.virtual_block()));
   p.decode_collectives = runner.counters().collectives;
   p.context = runner.counters().context;
-  runner.forward(one_sequence(std::min<int64_t>(setup.config.max_num_batched_tokens, setup.max_model_len), setup.virtual_block()));
+  // The largest steps: a prompt's first chunk, and its last, behind as much context as a window holds.
+  const int64_t chunk = std::min<int64_t>(setup.config.max_num_batched_tokens, setup.max_model_len);
+  runner.forward(one_sequence(0, chunk, setup.virtual_block()));
+  runner.forward(one_sequence(std::min(setup.max_model_len - chunk, setup.rows.window_tokens), chunk, setup.virtual_block()));
   p.workspace_bytes = runner.counters().workspace_bytes;
   return p;
 }

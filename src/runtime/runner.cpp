@@ -52,25 +52,29 @@ int64_t Runner::block_bytes() const {
   return lanes * setup_->config.block_size * size_of(setup_->kv_dtype);
 }
 
-// The longest prompt chunk, and a decode step of the most sequences as long as they may get. Their cache is one block in
-// scratch, which every column of every block table names.
+// A prompt's first chunk, its last behind as much context as a window holds, and a decode step of the most sequences as
+// long as they may get. Their cache is one block in scratch, which every column of every block table names.
 void Runner::warm_up() {
   const EngineConfig& c = setup_->config;
   const int64_t chunk = std::min<int64_t>(c.max_num_batched_tokens, setup_->max_model_len);
-  for (const bool decode : {false, true}) {
-    StepPlan plan;
+  const int64_t context = std::min(setup_->max_model_len - chunk, setup_->rows.window_tokens);
+  struct Step {
+    int64_t n_seqs, n_cached, n_tokens, longest;
+  };
+  for (const Step& step : {Step{1, 0, chunk, chunk}, Step{1, context, chunk, context + chunk}, Step{c.max_num_seqs, 0, 1, setup_->max_model_len}}) {
     PlannedSequence s;
     s.sample = true;
-    s.tokens.assign(static_cast<size_t>(decode ? 1 : chunk), 0);
-    s.blocks.assign(static_cast<size_t>(shard_.table_columns(chunk)), BlockId(0));
-    plan.sequences.assign(static_cast<size_t>(decode ? c.max_num_seqs : 1), s);
+    s.start = TokenPos(step.n_cached);
+    s.tokens.assign(static_cast<size_t>(step.n_tokens), 0);
+    s.blocks.assign(static_cast<size_t>(shard_.table_columns(step.n_cached + step.n_tokens)), BlockId(0));
+    StepPlan plan;
+    plan.sequences.assign(static_cast<size_t>(step.n_seqs), s);
     lower(plan, shard_, step_);
+    lower_parts(plan, setup_->rows, shard_, part_step_);
     backend_->begin_step();
-    std::vector<KvCache> caches = make_caches(MemoryKind::kScratch, 1);
-    Tensor ints = backend_->scratch(DType::kI32, {static_cast<int64_t>(step_.ints.size())});
-    backend_->upload(ints, step_.ints.data());
-    BatchMeta batch = batch_of(step_, shard_, ints);
-    if (decode) batch.max_kv_len = static_cast<int>(setup_->max_model_len);
+    const std::vector<KvCache> caches = make_caches(MemoryKind::kScratch, 1);
+    BatchMeta batch = upload_step();
+    batch.max_kv_len = static_cast<int>(step.longest);
     model_->forward(batch, caches);
     backend_->sync();
   }
@@ -140,8 +144,11 @@ Tensor Runner::forward(const StepPlan& plan) {
   const auto start = Clock::now();
   const int size = recordings_ ? recordings_->size_for(plan) : 0;
   lower(plan, shard_, step_, size);
+  lower_parts(plan, setup_->rows, shard_, part_step_);
   rows_written_ += step_.rows_written;
-  rows_read_ += step_.rows_read;
+  rows_read_ += step_.rows_read - part_step_.rows_unread;
+  row_tokens_ += part_step_.row_tokens;
+  context_windows_ += part_step_.n_windows;
   const auto prepared = Clock::now();
   backend_->begin_step();
   Tensor logits;
@@ -149,14 +156,26 @@ Tensor Runner::forward(const StepPlan& plan) {
     agree_on_replay(size);
     logits = recordings_->replay(size, step_, static_cast<int>(plan.sequences.size()));
   } else {
-    Tensor ints = backend_->scratch(DType::kI32, {static_cast<int64_t>(step_.ints.size())});
-    backend_->upload(ints, step_.ints.data());
-    logits = model_->forward(batch_of(step_, shard_, ints), caches_);
+    logits = model_->forward(upload_step(), caches_);
   }
   world_->launched(parallel_.rank());
   prepare_seconds_ += std::chrono::duration<double>(prepared - start).count();
   launch_seconds_ += std::chrono::duration<double>(Clock::now() - prepared).count();
   return logits;
+}
+
+BatchMeta Runner::upload_step() {
+  BatchMeta batch = batch_of(step_, shard_, to_device(step_.ints));
+  if (part_step_.parts.empty()) return batch;
+  parts_ = parts_of(part_step_, batch, to_device(part_step_.ints));
+  batch.parts = &parts_;
+  return batch;
+}
+
+Tensor Runner::to_device(const std::vector<int32_t>& ints) {
+  Tensor device = backend_->scratch(DType::kI32, {static_cast<int64_t>(ints.size())});
+  backend_->upload(device, ints.data());
+  return device;
 }
 
 // The collectives of a replay were agreed on when they were recorded. What is left is that all ranks start the same one.
@@ -186,6 +205,8 @@ RankCounters Runner::counters() const {
   c.workspace_bytes = backend_->bytes(MemoryKind::kWorkspace) + backend_->bytes(MemoryKind::kScratch);
   c.kv_rows_written = rows_written_;
   c.kv_rows_read = rows_read_;
+  c.row_tokens = row_tokens_;
+  c.context_windows = context_windows_;
   c.collectives = collective_counts();
   if (recordings_) {
     add_counts(c.collectives, recordings_->replayed(), 1);

@@ -25,6 +25,7 @@ struct RankCounters {
   int64_t bytes_read = 0;  // of the checkpoint's files
   int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
   int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
+  int64_t row_tokens = 0, context_windows = 0;    // the same: new tokens that attended to rows; windows of their context
   CollectiveCounts collectives;
   ContextUse context;
   int64_t replays = 0;         // steps that were one launch
@@ -61,6 +62,8 @@ class Runner {
   void note_use(int64_t DeviceUse::*what);  // adds what the device holds more than at the last note
   void agree_on_replay(int size);
   CollectiveCounts collective_counts() const;
+  BatchMeta upload_step();  // what was lowered last; scratch
+  Tensor to_device(const std::vector<int32_t>& ints);
 
   const RankSetup* setup_;
   World* world_;
@@ -73,7 +76,9 @@ class Runner {
   SequenceShard shard_;
   std::unique_ptr<DecodeRecordings> recordings_;  // holds collectives of parallel_ and ends before it
   RankStep step_;
-  int64_t rows_written_ = 0, rows_read_ = 0;
+  PartStep part_step_;
+  std::vector<StepPart> parts_;
+  int64_t rows_written_ = 0, rows_read_ = 0, row_tokens_ = 0, context_windows_ = 0;
   double prepare_seconds_ = 0, launch_seconds_ = 0;
 };
 

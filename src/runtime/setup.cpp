@@ -128,7 +128,8 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   s.max_model_len = parse_length(c.max_model_len, s.model, problems);
   s.max_model_len_asked = c.max_model_len != "auto" && c.max_model_len != "-1";
   for (std::string& p : layout_problems(c.layout, dims_of(s.model), c.reproducible)) problems.push_back(std::move(p));
-  s.context = resolve_context(c, s.model, s.compute, problems);
+  s.context = resolve_context(c, s.model, s.compute, {}, problems);
+  s.rows = row_rule(c, s.model, s.context);
   if (!c.kv_cache_memory.empty()) {
     try {
       parse_bytes(c.kv_cache_memory);
@@ -144,6 +145,12 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   s.threads = c.threads > 0 ? c.threads : std::max(1, cores / std::max(1, c.layout.world()));
   return s;
+}
+
+void settle_context(RankSetup& s, const ContextCosts& costs) {
+  std::vector<std::string> problems;  // none: resolve() found none
+  s.context = resolve_context(s.config, s.model, s.compute, costs, problems);
+  s.rows = row_rule(s.config, s.model, s.context);
 }
 
 RankSetup resolve_or_throw(const EngineConfig& c) {

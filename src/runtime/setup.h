@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "runtime/config.h"
 #include "runtime/context_setup.h"
+#include "runtime/step_parts.h"
 
 namespace braid {
 
@@ -16,6 +17,7 @@ struct RankSetup {
   DType compute = DType::kF32;   // activations
   DType kv_dtype = DType::kF32;  // cached keys and values
   ContextSetup context;          // how a decode-context-parallel group works
+  RowRule rows;                  // which sequences attend to keys as rows
   int64_t max_model_len = 0;     // tokens of prompt and answer together; may shrink to what the cache holds
   bool max_model_len_asked = false;
   int threads = 1;               // per rank
@@ -33,6 +35,9 @@ RankSetup resolve(const EngineConfig&, std::vector<std::string>& problems);
 
 // What --cuda-graph-sizes means: one number N for 1, 2, 4, 8, 16, ..., N; or a list.
 std::vector<int> graph_sizes_of(const std::string& text, int max_num_seqs, std::vector<std::string>& problems);
+
+// Decides anew what is "auto", by costs that were measured.
+void settle_context(RankSetup&, const ContextCosts&);
 
 ModelDims dims_of(const ModelConfig&);
 

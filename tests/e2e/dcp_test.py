@@ -49,10 +49,10 @@ def local_length(n, rank, ranks, interleave):
 
 
 def layouts():
-    """(model, tp, dcp, interleave, backend, replicate, project): all of them, or a pairwise selection."""
-    every = [(model, tp, dcp, s, backend, r, p)
-             for model, tp, dcp, s, backend, r, p in itertools.product(
-                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False))
+    """(model, tp, dcp, interleave, backend, replicate, project, form): all of them, or a pairwise selection."""
+    every = [(model, tp, dcp, s, backend, r, p, form)
+             for model, tp, dcp, s, backend, r, p, form in itertools.product(
+                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False), ("expanded", "absorbed"))
              if tp % dcp == 0 and dcp <= tp // KV_HEADS[model] and s * dcp <= 32 and (p or model in LATENT)]
     if SLOW:
         return every
@@ -78,12 +78,12 @@ class Dcp(unittest.TestCase):
     def test_every_layout_gives_the_recorded_logits(self):
         chosen = layouts()
         self.assertGreaterEqual(len(chosen), 12)
-        for i, (model, tp, dcp, s, backend, replicate, project) in enumerate(chosen):
+        for i, (model, tp, dcp, s, backend, replicate, project, form) in enumerate(chosen):
             # All modes on some layouts, a rotating one beside full on the others.
             modes = ALL_MODES if SLOW or i % 6 == 0 else "full," + ALL_MODES.split(",")[1 + i % 5]
-            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project):
-                report = self.verify(model, "--dtype", "float32", "--modes", modes,
-                                     *layout(tp, dcp, s, backend, replicate, project))
+            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project, form=form):
+                report = self.verify(model, "--dtype", "float32", "--modes", modes, "--attn-prefill-form", form,
+                                     "--attn-prefill-chunk-size", 16, *layout(tp, dcp, s, backend, replicate, project))
                 for mode in report["modes"]:
                     c = mode["ranks"][-1]
                     calls = lambda name: c["collectives"].get(name, {"calls": 0})["calls"]
@@ -91,9 +91,73 @@ class Dcp(unittest.TestCase):
                     self.assertGreater(layers, 0)
                     self.assertEqual(c["replicated_query_layers"], layers if replicate else 0)
                     self.assertEqual(c["projected_before_merge_layers"], layers if project and model in LATENT else 0)
-                    self.assertEqual(calls("dcp_q"), 0 if replicate else products)
-                    self.assertEqual(calls("dcp_merge"), products)
-                    self.assertEqual(calls("dcp_lse"), products if backend == "ag_rs" else 0)
+                    merges = calls("dcp_merge")
+                    if form == "absorbed":
+                        self.assertEqual(merges, products)
+                        self.assertEqual(c["row_tokens"], 0)
+                    else:  # prompts alone in their step need no merge, decoding does
+                        self.assertGreater(merges, 0)
+                        self.assert_rows(mode["mode"], c, layers)
+                        self.assertEqual(calls("dcp_context"), c["context_windows"] * layers)
+                    self.assertEqual(calls("dcp_q"), 0 if replicate else merges)
+                    self.assertEqual(calls("dcp_lse"), merges if backend == "ag_rs" else 0)
+
+    def assert_rows(self, mode, c, layers):
+        """What the expanded form must have done in a mode: chunks of one token are no case for it."""
+        if mode == "chunk:1":
+            return self.assertEqual((c["row_tokens"], c["context_windows"]), (0, 0))
+        self.assertGreater(c["row_tokens"], 0)
+        if mode in ("chunk:7", "cached"):
+            self.assertGreater(c["context_windows"], 0)
+
+    def test_expanded_prefill_on_ranks_that_share_no_rows(self):
+        for model, tp in itertools.product(LATENT + ("deepseek_v3_yarn",), (1, 2, 4, 8)):
+            with self.subTest(model=model, tp=tp):
+                report = self.verify(model, "--dtype", "float32", "--modes", ALL_MODES if SLOW else "full,chunk:7,cached", "-tp", tp,
+                                     "--block-size", 8, "--attn-prefill-form", "expanded", "--attn-prefill-chunk-size", 24)
+                for mode in report["modes"]:
+                    self.assert_rows(mode["mode"], mode["ranks"][-1], 0)
+
+    def test_window_sizes_give_equal_values(self):
+        # A window smaller than a round over the ranks is one round; one larger than every context is one window.
+        seen = set()
+        for size in (1, 20, 16384):
+            report = self.verify("deepseek_v3_yarn", "--dtype", "float32", "--modes", "chunk:7", *layout(8, 4, 2),
+                                 "--attn-prefill-form", "expanded", "--attn-prefill-chunk-size", size)
+            seen.add(report["modes"][0]["ranks"][0]["context_windows"])
+        self.assertEqual(len(seen), 3)
+
+    def test_the_form_is_chosen_by_cost(self):
+        # Expanding pays from 97 new tokens on behind a long context: chunks of 7 do only where there is hardly any.
+        report = self.verify("deepseek_v3", "--dtype", "float32", "--modes", "full,chunk:7", *layout(8, 8))
+        full, chunked = (mode["ranks"][0] for mode in report["modes"])
+        self.assertGreater(full["row_tokens"], chunked["row_tokens"])
+        self.assertGreater(chunked["row_tokens"], 0)
+        self.assertEqual(chunked["context_windows"], 0)
+        code, out, err = run("plan", "deepseek_v3", "--json", "-tp", 8)
+        row = {c["option"]: c for c in json.loads(out)["context_parallel"]["choices"]}["attn-prefill-form"]
+        self.assertEqual((row["asked"], row["active"]), ("auto", "auto"))
+        self.assertIn("from 97 new tokens", row["reason"])
+        code, out, err = run("plan", "deepseek_v3", "--json", "-tp", 8, "--reproducible", "--attn-prefill-form", "expanded")
+        row = {c["option"]: c for c in json.loads(out)["context_parallel"]["choices"]}["attn-prefill-form"]
+        self.assertEqual(row["active"], "absorbed")
+        self.assertIn("--reproducible", row["reason"])
+
+    def test_float8_queries(self):
+        quiet = ("--kv-cache-dtype", "fp8", "--dtype", "bfloat16", "--modes", "full")
+        no_copies = layout(8, 4, 2, replicate=False)
+        reports = {}
+        for name, arguments in (("wide", no_copies), ("fp8", no_copies + ["--fp8-query"]), ("copies", layout(8, 4, 2) + ["--fp8-query"])):
+            code, out, err = run("verify", "deepseek_v3", "--json", *quiet, *arguments)
+            reports[name] = json.loads(out)["modes"][0]
+        counts = {name: r["ranks"][0]["collectives"].get("dcp_q") for name, r in reports.items()}
+        self.assertEqual(counts["wide"]["calls"], counts["fp8"]["calls"])
+        self.assertEqual(counts["wide"]["bytes"], 2 * counts["fp8"]["bytes"])
+        self.assertIsNone(counts["copies"])
+        layers = [reports[name]["ranks"][0]["fp8_query_layers"] for name in ("wide", "fp8", "copies")]
+        self.assertEqual(layers, [0, 4, 0])
+        for prompt in reports["fp8"]["prompts"]:
+            self.assertLess(prompt["median_relative_rms"], 0.08)
 
     def bits(self, model, *arguments, modes=ALL_MODES):
         """The dump of a run whose bits must not depend on the layout; what verify says of the values is another test's."""
@@ -135,15 +199,18 @@ class Dcp(unittest.TestCase):
         self.assertEqual(len(lengths), 4)
         one = {}
         for dcp, s in ((1, 1), (2, 1), (4, 4), (8, 2)):
+            form = "absorbed" if dcp == 4 else "auto"
             report = self.verify("deepseek_v3", "--dtype", "float32", "--modes", "full", "--no-enable-prefix-caching",
-                                 "--max-model-len", 2048, "--max-num-seqs", 1, "-tp", 8, "-dcp", dcp, "--block-size", 16,
+                                 "--attn-prefill-form", form, "--max-model-len", 2048, "--max-num-seqs", 1, "-tp", 8, "-dcp", dcp, "--block-size", 16,
                                  "--dcp-config", json.dumps({"interleave_size": s}))
             ranks = report["modes"][0]["ranks"]
             self.assertEqual(len(ranks), 8)
             for rank, c in enumerate(ranks):
                 local = lambda n: local_length(n, rank % dcp, dcp, s)
                 written = sum(local(prompt + answer - 1) for prompt, answer in lengths)
-                read = sum(local(prompt + i) for prompt, answer in lengths for i in range(answer))
+                # A prompt that attends to its own rows reads nothing back.
+                first = 0 if form == "absorbed" else 1
+                read = sum(local(prompt + i) for prompt, answer in lengths for i in range(first, answer))
                 self.assertEqual(c["kv_rows_written"], written)
                 self.assertEqual(c["kv_rows_read"], read)
                 one.setdefault(rank, c["cache_bytes"])
@@ -199,7 +266,18 @@ class Dcp(unittest.TestCase):
         rows = {c["option"]: c for c in json.loads(out)["context_parallel"]["choices"]}
         self.assertIn("value up-projection", rows["enable_project_before_merge"]["reason"])
         self.assertEqual(rows["enable_query_replication"]["asked"], "auto")
-        self.assertIn("us", rows["enable_query_replication"]["reason"])
+        self.assertIn("estimated", rows["enable_query_replication"]["reason"])
+
+    def test_auto_is_measured(self):
+        config = '{"enable_query_replication": "auto", "enable_project_before_merge": "auto"}'
+        done = braid.run("verify", "--model", braid.fixture("deepseek_v3"), "--device", "cpu", "--threads", "1", "--json", "--dtype", "float32",
+                         "--modes", "full", "-tp", 4, "-dcp", 4, "--dcp-config", config)
+        self.assertEqual(done.code, 0, done.err)
+        for option in ("enable_query_replication", "enable_project_before_merge"):
+            self.assertRegex(done.err, option + " (on|off), asked auto: measured: the group's .* weights are [0-9.]+ us")
+        layers = json.loads(done.out)["modes"][0]["ranks"][0]
+        self.assertEqual(layers["replicated_query_layers"], 4 if "enable_query_replication on" in done.err else 0)
+        self.assertEqual(layers["projected_before_merge_layers"], 4 if "enable_project_before_merge on" in done.err else 0)
 
     def test_refusals(self):
         for model, arguments, reason in (
@@ -213,6 +291,7 @@ class Dcp(unittest.TestCase):
                 ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"enable_query_replication": 1}'], 'true, false or "auto"'),
                 ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", '{"comm_backend": "nccl"}'], '"a2a" or "ag_rs"'),
                 ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-config", "[1]"], "not a JSON object"),
+                ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--fp8-query"], "add --kv-cache-dtype fp8"),
                 ("deepseek_v3", ["-tp", 2, "-dcp", 2, "--dcp-comm-backend", "ag_rs", "--dcp-config", '{"comm_backend": "a2a"}'], "contradicts")):
             with self.subTest(arguments=arguments):
                 code, out, err = run("plan", model, *arguments)

@@ -49,6 +49,23 @@ class Some(EvalCase):
     def test_float32_tp2(self):
         self.check(2)
 
+    def test_context_parallel(self):
+        # Float32 again; the prompts of 2,000 tokens come in chunks, so that the context is gathered in windows.
+        report = self.eval("--dtype", "float32", "-tp", 2, "-dcp", 2, "--prefill-chunk", 512, "--attn-prefill-chunk-size", 256,
+                           tasks=("gsm", "fact", "recall_2k"), limit=3)
+        for task, score in report["tasks"].items():
+            self.assertEqual((score["correct"], score["equal_transcripts"]), (3, 3), task)
+            self.assertLessEqual(score["max_abs_dlogprob"], 1e-3, task)
+
+    def test_context_parallel_float8_cache(self):
+        for query in ([], ["--fp8-query", "--dcp-config", '{"enable_query_replication": false}']):
+            report = self.eval("-tp", 2, "-dcp", 2, "--kv-cache-dtype", "fp8", *query, tasks=SHORT, limit=4)
+            self.assertEqual(report["layout"], "tp2 dcp2 bfloat16 kv float8_e4m3")
+            scores = report["tasks"].values()
+            self.assertGreaterEqual(sum(s["correct"] for s in scores), sum(s["total"] for s in scores) - 1)
+            # Rounded to three bits of mantissa: nearer than 1e-3 would mean that nothing was.
+            self.assertGreater(max(s["max_abs_dlogprob"] for s in scores), 1e-3)
+
     def test_bfloat16(self):
         for what in ({"tasks": SHORT + ("recall_2k",), "limit": 6}, {"tasks": ("recall_6k",), "limit": 1}):
             report = self.eval(**what)

@@ -16,6 +16,7 @@ struct CacheSpec {
 struct ContextUse {
   int layers = 0;                 // whose rows are spread over a group
   int replicated_queries = 0;     // that compute the group's query heads on every rank
+  int fp8_queries = 0;            // that gather queries as float8
   int projected_before_merge = 0; // that apply the value up-projection before the exchange
 };
 

@@ -61,12 +61,13 @@ Tensor ContextExchange::gather_queries(Tensor q) const {
   const int64_t ranks = group_size(), n = q.dim(0), heads = q.dim(1), d = q.dim(2);
   Tensor group = backend_->scratch(q.dtype, {n, ranks * heads, d});
   const ScratchScope temporaries(*backend_);
+  const DType sent = parallel_->context().fp8_queries ? DType::kF8E4M3 : q.dtype;
   Tensor own = q;
-  if (!q.dense()) {
-    own = backend_->scratch(q.dtype, {n, heads, d});
+  if (!q.dense() || sent != q.dtype) {
+    own = backend_->scratch(sent, {n, heads, d});
     backend_->copy(own, q);
   }
-  Tensor gathered = backend_->scratch(q.dtype, {ranks, n, heads, d});
+  Tensor gathered = backend_->scratch(sent, {ranks, n, heads, d});
   parallel_->dcp().all_gather(gathered, own, "dcp_q");
   for (int64_t r = 0; r < ranks; ++r) {
     backend_->copy(heads_of(group, r * heads, heads), gathered.rows(r, r + 1).view({n, heads, d}));
@@ -104,7 +105,7 @@ void ContextExchange::exchange_results(Tensor y, Tensor values, Tensor lse) cons
     backend_->copy(messages.one(out, lse_field, r).view({n, heads}), lse.columns(r * heads, (r + 1) * heads));
   }
   parallel_->dcp().all_to_all(in, out, "dcp_merge");
-  backend_->merge_results(y, messages.all(in, value_field), messages.all_scalars(in, lse_field), 0);
+  backend_->merge_results(y, {}, messages.all(in, value_field), messages.all_scalars(in, lse_field), 0);
 }
 
 void ContextExchange::gather_scatter(Tensor y, Tensor values, Tensor lse) const {
@@ -120,7 +121,7 @@ void ContextExchange::gather_scatter(Tensor y, Tensor values, Tensor lse) const 
     one.rank = 4;
     one.shape = {1, n, heads, d};
     one.stride = {0, part.stride[0], part.stride[1], 1};
-    backend_->merge_results(terms.rows(r, r + 1).view({n, heads, d}), one, lses.columns(r * heads, (r + 1) * heads), dcp.rank());
+    backend_->merge_results(terms.rows(r, r + 1).view({n, heads, d}), {}, one, lses.columns(r * heads, (r + 1) * heads), dcp.rank());
   }
   dcp.reduce_scatter(sum, terms, "dcp_merge");
   backend_->copy(y, sum);

@@ -19,16 +19,21 @@ class ContextExchange {
       : backend_(&backend), parallel_(&parallel), spec_(spec) {}
 
   int group_size() const { return parallel_->dcp().size(); }
+  int group_rank() const { return parallel_->dcp().rank(); }
+  Comm& group() const { return parallel_->dcp(); }
+  float scale() const { return spec_.scale; }
   bool replicates_queries() const { return group_size() > 1 && parallel_->context().replicate_queries; }
   bool projects_before_merge() const { return group_size() > 1 && parallel_->context().project_before_merge; }
 
   void count(ContextUse& use) const {
     use.layers += group_size() > 1;
     use.replicated_queries += replicates_queries();
+    use.fp8_queries += group_size() > 1 && parallel_->context().fp8_queries;
     use.projected_before_merge += projects_before_merge();
   }
 
-  // [T, W N, D]: the group's query heads in rank order; q itself in a group of one.
+  // [T, W N, D]: the group's query heads in rank order; q itself in a group of one. With fp8_queries rounded to e4m3 on the
+  // way, at a scale of 1.
   Tensor gather_queries(Tensor q /*[T, N, D], strides allowed*/) const;
 
   // Own heads of the attention of `q` [T, W N, Dk] over the group's rows. `project` (or null) is applied to every rank's

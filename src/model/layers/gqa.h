@@ -1,13 +1,14 @@
 // Grouped-query attention: N query heads share K key/value heads; optional norms of each q and k head before rotation.
-// Where the rows are spread over a decode-context-parallel group, its ranks hold the same key/value heads and every phase
-// attends with the group's query heads.
+// Where the rows are spread over a decode-context-parallel group, its ranks hold the same key/value heads: through the cache
+// they attend with the group's query heads, from rows with their own.
 #pragma once
 #include "model/layers/context_exchange.h"
+#include "model/layers/row_attention.h"
 #include "model/layers/row_parallel.h"
 
 namespace braid {
 
-class GroupedAttention final : public Attention {
+class GroupedAttention final : public Attention, private RowSource {
  public:
   GroupedAttention(const Scope& s, const RopeTable& rope);
   void operator()(Tensor y, Tensor x, const KvCache&, const BatchMeta&) const override;
@@ -15,8 +16,13 @@ class GroupedAttention final : public Attention {
   void count(ContextUse& use) const override { exchange_.count(use); }
 
  private:
+  void through_cache(Tensor o /*[T, N, D]*/, Tensor q /*[T, N_q, D]*/, const KvCache&, const BatchMeta&) const;
+  RowKeys of_window(const KvCache&, const ContextWindow&) const override;
+  RowKeys keys(Tensor k /*[J, 1, D]*/, Tensor v) const;  // one key/value head for all query heads
+
   Backend* backend_;
   RopeTable rope_;
+  DType compute_;
   ContextExchange exchange_;
   int64_t heads_, kv_heads_, head_dim_;  // N and K of this rank
   int64_t query_heads_;                  // N_q that it computes: N, or those of its group

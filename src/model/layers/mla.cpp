@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 
 namespace braid {
@@ -22,11 +23,22 @@ void split_kv_b(const T* kv_b, T* k_up, T* v_up, int64_t heads, int64_t nope, in
 }
 
 struct UpProjections {
-  HeadWeight k, v;
+  HeadWeight k, v, k_expand, v_expand;
 };
 
+// The key rows of `heads` heads as they are, [N, d_n, r].
+HeadWeight pack_key_rows(Backend& backend, const Tensor& kv_b, int64_t first, int64_t heads, int64_t nope, int64_t v_dim) {
+  const int64_t latent = kv_b.dim(1), bytes = nope * latent * size_of(kv_b.dtype);
+  std::unique_ptr<std::byte[]> rows(new std::byte[static_cast<size_t>(heads * bytes)]);
+  for (int64_t h = 0; h < heads; ++h) {
+    const Tensor from = kv_b.rows((first + h) * (nope + v_dim), (first + h) * (nope + v_dim) + nope);
+    std::memcpy(rows.get() + h * bytes, from.data, static_cast<size_t>(bytes));
+  }
+  return backend.pack_heads(Tensor(rows.get(), kv_b.dtype, {heads, nope, latent}));
+}
+
 // The key half for the heads of the query projection, the value half for those that it is applied to: of this rank, or
-// of its group.
+// of its group. To expand latents, the key half of the own heads once more, from the other side.
 UpProjections load_up_projections(const Scope& s, bool group_keys, bool group_values) {
   const ModelConfig& c = s.config();
   const int64_t latent = c.mla->kv_lora_rank, nope = c.mla->qk_nope, v_dim = c.mla->v_head;
@@ -45,14 +57,20 @@ UpProjections load_up_projections(const Scope& s, bool group_keys, bool group_va
   } else {
     split_kv_b(kv_b.tensor.as<float>(), k.as<float>(), v.as<float>(), heads, nope, v_dim, latent);
   }
-  return {s.backend().pack_heads(group_keys ? k : k.rows(first, first + own)),
-          s.backend().pack_heads(group_values ? v : v.rows(first, first + own))};
+  UpProjections up;
+  up.k = s.backend().pack_heads(group_keys ? k : k.rows(first, first + own));
+  up.v = s.backend().pack_heads(group_values ? v : v.rows(first, first + own));
+  if (!s.parallel().context().from_rows) return up;
+  up.k_expand = pack_key_rows(s.backend(), kv_b.tensor, first, own, nope, v_dim);
+  const int64_t first_value = group_values ? first : 0;
+  up.v_expand = up.v.of_heads(first_value, first_value + own);
+  return up;
 }
 
 }  // namespace
 
 LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
-    : backend_(&s.backend()), rope_(rope),
+    : backend_(&s.backend()), rope_(rope), compute_(s.context().compute),
       exchange_(s.backend(), s.parallel(),
                 {.scale = static_cast<float>(s.config().softmax_scale()), .n_stripes = s.parallel().reproducible() ? Parallel::kCanonicalSlices : 1}),
       heads_(s.config().n_heads / s.parallel().layout().tp),
@@ -75,41 +93,85 @@ LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
   const UpProjections up = load_up_projections(s, exchange_.replicates_queries(), exchange_.projects_before_merge());
   k_up_ = up.k;
   v_up_ = up.v;
+  k_expand_ = up.k_expand;
+  v_expand_ = up.v_expand;
+  const int64_t own = heads_ * (nope_ + rope_dim_), first = query_heads_ > heads_ ? s.parallel().where().dcp * own : 0;
+  q_own_ = backend_->linear_rows(q_b_, first, first + own);
 }
 
-Tensor LatentAttention::query(Tensor x) const {
-  Tensor in = x;
-  if (q_a_) {
-    Tensor latent = backend_->scratch(x.dtype, {x.dim(0), q_a_->n});
-    backend_->linear(latent, x, *q_a_);
-    in = (*q_norm_)(latent);
-  }
-  Tensor q = backend_->scratch(x.dtype, {x.dim(0), q_b_.n});
+Tensor LatentAttention::query_input(Tensor x) const {
+  if (!q_a_) return x;
+  Tensor latent = backend_->scratch(x.dtype, {x.dim(0), q_a_->n});
+  backend_->linear(latent, x, *q_a_);
+  return (*q_norm_)(latent);
+}
+
+Tensor LatentAttention::group_query(Tensor in) const {
+  Tensor q = backend_->scratch(in.dtype, {in.dim(0), q_b_.n});
   backend_->linear(q, in, q_b_);
-  return q.view({x.dim(0), query_heads_, nope_ + rope_dim_});
+  return q.view({in.dim(0), query_heads_, nope_ + rope_dim_});
+}
+
+Tensor LatentAttention::own_query(Tensor in) const {
+  const int64_t d = nope_ + rope_dim_, own = heads_ * d;
+  if (q_own_.packed) {
+    Tensor q = backend_->scratch(in.dtype, {in.dim(0), own});
+    backend_->linear(q, in, q_own_);
+    return q.view({in.dim(0), heads_, d});
+  }
+  const int64_t first = exchange_.group_rank() * own;
+  return group_query(in).view({in.dim(0), query_heads_ * d}).columns(first, first + own).split_last(heads_, d);
 }
 
 void LatentAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
   const int64_t n = x.dim(0);
-  Tensor q = query(x);
+  Tensor in = query_input(x);
   Tensor kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
   backend_->linear(kv_a, x, kv_a_);
+  Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
+  for_parts(*backend_, b, [&](const StepPart* part, const BatchMeta& batch, int64_t begin, int64_t end) {
+    const Tensor some_o = o.rows(begin, end), some_in = in.rows(begin, end), some_kv = kv_a.rows(begin, end);
+    part ? from_rows(some_o, some_in, some_kv, cache, *part) : through_cache(some_o, some_in, some_kv, cache, batch);
+  });
+  out_(y, o.view({n, heads_ * v_dim_}));
+}
 
-  Tensor absorbed = backend_->scratch(x.dtype, {n, query_heads_, latent_ + rope_dim_});
+void LatentAttention::through_cache(Tensor o, Tensor in, Tensor kv_a, const KvCache& cache, const BatchMeta& b) const {
+  const int64_t n = in.dim(0);
+  Tensor q = group_query(in);
+  Tensor absorbed = backend_->scratch(in.dtype, {n, query_heads_, latent_ + rope_dim_});
   backend_->head_linear(absorbed.columns(0, latent_), q.columns(0, nope_), k_up_);
   backend_->mla_rope_cache(absorbed.columns(latent_, latent_ + rope_dim_), q.columns(nope_, nope_ + rope_dim_), kv_a, kv_norm_, eps_,
                            rope_, cache, b);
   if (!exchange_.replicates_queries()) absorbed = exchange_.gather_queries(absorbed);
+  if (exchange_.projects_before_merge()) return exchange_.attend(o, absorbed, cache, b, latent_, &v_up_);
+  Tensor latent = backend_->scratch(in.dtype, {n, heads_, latent_});
+  exchange_.attend(latent, absorbed, cache, b, latent_, nullptr);
+  backend_->head_linear(o, latent, v_up_);
+}
 
-  Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
-  if (exchange_.projects_before_merge()) {
-    exchange_.attend(o, absorbed, cache, b, latent_, &v_up_);
-  } else {
-    Tensor latent = backend_->scratch(x.dtype, {n, heads_, latent_});
-    exchange_.attend(latent, absorbed, cache, b, latent_, nullptr);
-    backend_->head_linear(o, latent, v_up_);
-  }
-  out_(y, o.view({n, heads_ * v_dim_}));
+void LatentAttention::from_rows(Tensor o, Tensor in, Tensor kv_a, const KvCache& cache, const StepPart& part) const {
+  Tensor q = own_query(in);
+  const Tensor lanes = q.columns(nope_, nope_ + rope_dim_);
+  backend_->mla_rope_cache(lanes, lanes, kv_a, kv_norm_, eps_, rope_, cache, part.batch);
+  attend_rows(*backend_, o, q, expand(kv_a), cache, part, *this, exchange_.scale());
+}
+
+RowKeys LatentAttention::expand(Tensor latents) const {
+  const int64_t n = latents.dim(0);
+  Tensor latent = latents.columns(0, latent_);  // the same for every head
+  latent.rank = 3;
+  latent.shape = {n, heads_, latent_};
+  latent.stride = {latents.stride[0], 0, 1};
+  const Tensor k = backend_->scratch(latents.dtype, {n, heads_, nope_}), v = backend_->scratch(latents.dtype, {n, heads_, v_dim_});
+  backend_->head_linear(k, latent, k_expand_);
+  backend_->head_linear(v, latent, v_expand_);
+  return {k, latents.columns(latent_, latent_ + rope_dim_), v};
+}
+
+RowKeys LatentAttention::of_window(const KvCache& cache, const ContextWindow& w) const {
+  const Tensor rows = gather_window(*backend_, exchange_.group(), {cache}, w, compute_);
+  return expand(rows.view({w.n_tokens, latent_ + rope_dim_}));
 }
 
 }  // namespace braid

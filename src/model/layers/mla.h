@@ -1,16 +1,18 @@
-// Multi-head latent attention in its absorbed form: the cache keeps one row per token, [normed latent | rotated key
-// lanes], and the key and value up-projections are folded into the query and the output. DeepSeek-V2, section 2.1.
-// Where the rows are spread over a decode-context-parallel group, every phase attends with the group's query heads.
+// Multi-head latent attention: the cache keeps one row per token, [normed latent | rotated key lanes]. DeepSeek-V2, section
+// 2.1. Through the cache it runs absorbed, the key and value up-projections folded into the query and the output; where
+// the rows are spread over a decode-context-parallel group, with the group's query heads. Sequences with many new tokens
+// attend to rows instead: the up-projections expand latents, the cached ones too, to keys and values of the own heads.
 #pragma once
 #include <optional>
 
 #include "model/layers/context_exchange.h"
 #include "model/layers/norm.h"
+#include "model/layers/row_attention.h"
 #include "model/layers/row_parallel.h"
 
 namespace braid {
 
-class LatentAttention final : public Attention {
+class LatentAttention final : public Attention, private RowSource {
  public:
   LatentAttention(const Scope& s, const RopeTable& rope);
   void operator()(Tensor y, Tensor x, const KvCache&, const BatchMeta&) const override;
@@ -18,10 +20,18 @@ class LatentAttention final : public Attention {
   void count(ContextUse& use) const override { exchange_.count(use); }
 
  private:
-  Tensor query(Tensor x) const;  // [T, N_q, d_n + d_r]
+  Tensor query_input(Tensor x) const;  // what q_b_ reads: the query's latent, or x
+  Tensor group_query(Tensor in) const; // [T, N_q, d_n + d_r]
+  Tensor own_query(Tensor in) const;   // [T, N, d_n + d_r]
+  // o [T, N, d_v] of some rows of the step.
+  void through_cache(Tensor o, Tensor in, Tensor kv_a, const KvCache&, const BatchMeta&) const;
+  void from_rows(Tensor o, Tensor in, Tensor kv_a, const KvCache&, const StepPart&) const;
+  RowKeys expand(Tensor latents /*[J, r + d_r]*/) const;
+  RowKeys of_window(const KvCache&, const ContextWindow&) const override;
 
   Backend* backend_;
   RopeTable rope_;
+  DType compute_;
   ContextExchange exchange_;
   int64_t heads_;        // N, of this rank
   int64_t query_heads_;  // N_q that its query projection makes: N, or those of its group
@@ -30,9 +40,11 @@ class LatentAttention final : public Attention {
   std::optional<LinearWeight> q_a_;  // with a query latent
   std::optional<RmsNorm> q_norm_;
   LinearWeight q_b_;                 // from the query latent, or from x
+  LinearWeight q_own_;               // the rows of q_b_ of this rank's heads; empty where they cannot be cut out
   LinearWeight kv_a_;                // [r + d_r, H], replicated
   Tensor kv_norm_;                   // float32 [r]
   HeadWeight k_up_, v_up_;           // [N_q, r, d_n] and [N, d_v, r], the latter for the group's heads before a merge
+  HeadWeight k_expand_, v_expand_;   // [N, d_n, r]; [N, d_v, r], part of v_up_. Empty where nothing attends to rows
   RowParallel out_;
 };
 

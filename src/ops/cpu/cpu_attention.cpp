@@ -350,7 +350,7 @@ void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weight
   });
 }
 
-void CpuBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
+void CpuBackend::merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) {
   const int64_t ranks = lses.dim(0), n_values = values.dim(0), heads = y.dim(1), dv = y.dim(2);
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first, first + n_values,
@@ -361,8 +361,8 @@ void CpuBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) 
     const int64_t t = row / heads, n = row % heads;
     float weights[kMaxRanks], most = kNothing, total = 0.0f;
     for (int64_t w = 0; w < ranks; ++w) {
-      const float lse = lses.row<float>(w)[t * lses.stride[1] + n];
-      weights[w] = lse < std::numeric_limits<float>::infinity() ? lse : kNothing;  // NaN fails the comparison
+      const float l = lses.row<float>(w)[t * lses.stride[1] + n];
+      weights[w] = l < std::numeric_limits<float>::infinity() ? l : kNothing;  // NaN fails the comparison
       most = std::max(most, weights[w]);
     }
     for (int64_t w = 0; w < ranks; ++w) {
@@ -381,6 +381,7 @@ void CpuBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) 
       kernels_.add(sum, term, dv);
     }
     kernels_.from_float(row_of(y, t, n), y.dtype, sum, dv, 1.0f);
+    if (lse) lse.row<float>(t)[n] = most + std::log(total);
   });
 }
 

@@ -77,6 +77,16 @@ LinearWeight CpuBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
   return packed;
 }
 
+LinearWeight CpuBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
+  const PanelLayout l = layout(w.n, w.k, w.k_slices, w.stored);
+  LinearWeight cut{end - begin, w.k, w.k_slices, w.stored, {}, {}};
+  if (begin % l.panel != 0 || (end % l.panel != 0 && end != w.n)) return cut;
+  const int64_t first = l.offset(begin / l.panel);
+  cut.packed = w.packed.rows(first, first + layout(cut.n, w.k, w.k_slices, w.stored).size());
+  if (w.bias) cut.bias = w.bias.rows(begin, end);
+  return cut;
+}
+
 HeadWeight CpuBackend::pack_heads(Tensor w) {
   const PanelLayout l = layout(w.dim(1), w.dim(2), 1, w.dtype);
   HeadWeight packed{w.dim(0), l.n, l.k, w.dtype, alloc(MemoryKind::kWeights, w.dtype, {w.dim(0), l.size()})};

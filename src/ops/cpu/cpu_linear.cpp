@@ -47,6 +47,17 @@ const Kernels::Products& CpuBackend::products(DType x, DType weights) const {
 Tensor CpuBackend::readable(Tensor x, DType weights) {
   if (x.dtype == DType::kF32) return x;
   if (weights == DType::kBF16 && kernels_.x_bf16_w_bf16.store) return x;
+  if (x.rank == 3 && x.stride[1] == 0) {  // heads that share a row share its copy
+    const Tensor shared = x;
+    x = Tensor(x.data, x.dtype, {x.dim(0), x.dim(2)});
+    x.stride[0] = shared.stride[0];
+    x = readable(x, weights);
+    Tensor y = shared;
+    y.data = x.data;
+    y.dtype = x.dtype;
+    y.stride[0] = x.stride[0];
+    return y;
+  }
   Tensor y =
       x.rank == 2 ? scratch(DType::kF32, {x.dim(0), x.dim(1)}) : scratch(DType::kF32, {x.dim(0), x.dim(1), x.dim(2)});
   const int64_t inner = x.rank == 2 ? 1 : x.dim(1), n = x.dim(-1);

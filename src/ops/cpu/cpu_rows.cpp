@@ -116,6 +116,24 @@ void CpuBackend::gqa_rope_cache(Tensor q, Tensor k, Tensor v, Tensor q_norm, Ten
   });
 }
 
+void CpuBackend::gather_cache(Tensor rows, const KvCache& cache, Tensor slots) {
+  const int64_t heads = rows.dim(1), d = rows.dim(2);
+  const ScratchScope temporary(*this);
+  const Tensor buffer = scratch(DType::kF32, {workers_.size(), d});
+  for_rows(rows.dim(0), row_nanoseconds(d) * static_cast<double>(heads), [&](int64_t c, int worker) {
+    float* row = buffer.row<float>(worker);
+    const int64_t slot = slots.as<int32_t>()[c];
+    for (int64_t h = 0; h < heads; ++h) {
+      if (slot < 0) {
+        std::memset(row, 0, static_cast<size_t>(d) * sizeof(float));
+      } else {
+        kernels_.to_float(row, element(cache.k, slot * cache.k.stride[0] + h * cache.k.stride[1]), cache.k.dtype, d);
+      }
+      kernels_.from_float(element(rows, c * rows.stride[0] + h * rows.stride[1]), rows.dtype, row, d, cache.scale);
+    }
+  });
+}
+
 void CpuBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps, const RopeTable& rope,
                                 const KvCache& cache, const BatchMeta& batch) {
   const int64_t d = q_in.dim(2), r = kv_a.dim(1) - d;
@@ -132,11 +150,13 @@ void CpuBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor n
       kernels_.rotate(row, angles, rope.dim(), interleaved);
       kernels_.from_float(element(q_out, t * q_out.stride[0] + h * q_out.stride[1]), q_out.dtype, row, d, 1.0f);
     }
-    if (slot < 0) return;
-    kernels_.to_float(row, element(kv_a, t * kv_a.stride[0]), kv_a.dtype, r + d);
+    void* latent = element(kv_a, t * kv_a.stride[0]);
+    kernels_.to_float(row, latent, kv_a.dtype, r + d);
     kernels_.norm(row, norm.as<float>(), r, eps, kv_a.dtype);
     kernels_.rotate(row + r, angles, rope.dim(), interleaved);
     kernels_.round(row + r, d, kv_a.dtype);
+    kernels_.from_float(latent, kv_a.dtype, row, r + d, 1.0f);
+    if (slot < 0) return;
     kernels_.from_float(element(cache.k, slot * cache.k.stride[0]), cache.k.dtype, row, r + d, 1.0f / cache.scale);
   });
 }

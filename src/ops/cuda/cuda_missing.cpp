@@ -10,6 +10,7 @@ namespace {
 void CudaBackend::copy(Tensor, Tensor) { missing("copy"); }
 void CudaBackend::fill_zero(Tensor) { missing("fill_zero"); }
 LinearWeight CudaBackend::pack_linear(Tensor, Tensor, int) { missing("pack_linear"); }
+LinearWeight CudaBackend::linear_rows(const LinearWeight&, int64_t, int64_t) const { missing("linear_rows"); }
 HeadWeight CudaBackend::pack_heads(Tensor) { missing("pack_heads"); }
 ExpertWeights CudaBackend::make_experts(int, int, int64_t, int64_t, DType, int) { missing("make_experts"); }
 void CudaBackend::pack_expert(ExpertWeights&, int, Tensor, Tensor, Tensor) { missing("pack_expert"); }
@@ -37,7 +38,11 @@ void CudaBackend::attention_partial(Tensor, Tensor, Tensor, Tensor, const KvCach
   missing("attention_partial");
 }
 void CudaBackend::merge_partials(Tensor, Tensor, Tensor, Tensor, Tensor, float) { missing("merge_partials"); }
-void CudaBackend::merge_results(Tensor, Tensor, Tensor, int) { missing("merge_results"); }
+void CudaBackend::merge_results(Tensor, Tensor, Tensor, Tensor, int) { missing("merge_results"); }
+void CudaBackend::attention_rows(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const RowSpans&, float) {
+  missing("attention_rows");
+}
+void CudaBackend::gather_cache(Tensor, const KvCache&, Tensor) { missing("gather_cache"); }
 void CudaBackend::route(Tensor, Tensor, Tensor, Tensor, const RouterSpec&) { missing("route"); }
 void CudaBackend::moe(Tensor, Tensor, Tensor, Tensor, const ExpertWeights&) { missing("moe"); }
 void CudaBackend::sample(std::span<SampleResult>, Tensor, std::span<const SamplingRow>) { missing("sample"); }

@@ -1,4 +1,5 @@
 // Rotation, cache writes and attention of the reference backend.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -72,11 +73,12 @@ void ReferenceBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Te
       rotate(row, rope, position);
       write(q_out, t * q_out.stride[0] + h * q_out.stride[1], row, q_out.dtype);
     }
-    const int64_t slot = batch.slots.as<int32_t>()[t];
-    if (slot < 0) continue;
     std::vector<double> row = read(kv_a, t * kv_a.stride[0], r + d);
     reference_norm(std::span(row).first(static_cast<size_t>(r)), norm.as<float>(), eps, kv_a.dtype);
     rotate(std::span(row).subspan(static_cast<size_t>(r)), rope, position);
+    write(kv_a, t * kv_a.stride[0], row, kv_a.dtype);
+    const int64_t slot = batch.slots.as<int32_t>()[t];
+    if (slot < 0) continue;
     write(cache.k, slot * cache.k.stride[0], row, kv_a.dtype, cache.scale);
   }
 }
@@ -143,25 +145,76 @@ void ReferenceBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor 
   }
 }
 
-void ReferenceBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
+void ReferenceBackend::attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v,
+                                      const RowSpans& spans, float scale) {
+  const int64_t dn = k.dim(2), dr = k_rope ? k_rope.dim(1) : 0, dv = v.dim(2);
+  const int32_t *q_start = spans.q_start.as<int32_t>(), *kv_start = spans.kv_start.as<int32_t>();
+  for (int s = 0; s < spans.n_seqs; ++s) {
+    const int64_t q_len = q_start[s + 1] - q_start[s], kv_len = kv_start[s + 1] - kv_start[s];
+    for (int64_t i = 0; i < q_len; ++i) {
+      const int64_t visible = spans.causal ? std::clamp<int64_t>(i + kv_len - q_len + 1, 0, kv_len) : kv_len;
+      for (int64_t n = 0; n < q.dim(1); ++n) {
+        const int64_t t = q_start[s] + i;
+        const std::vector<double> query = read(q, t * q.stride[0] + n * q.stride[1], dn + dr);
+        std::vector<double> scores, total(static_cast<size_t>(dv), 0.0);
+        double most = -std::numeric_limits<double>::infinity(), weights = 0.0;
+        for (int64_t j = kv_start[s]; j < kv_start[s] + visible; ++j) {
+          std::vector<double> key = read(k, j * k.stride[0] + n * k.stride[1], dn);
+          if (dr > 0) {
+            const std::vector<double> rotated = read(k_rope, j * k_rope.stride[0], dr);
+            key.insert(key.end(), rotated.begin(), rotated.end());
+          }
+          double score = 0.0;
+          for (size_t d = 0; d < key.size(); ++d) score += query[d] * key[d];
+          scores.push_back(score * scale);
+          most = std::max(most, scores.back());
+        }
+        for (size_t j = 0; j < scores.size(); ++j) {
+          const double p = std::exp(scores[j] - most);
+          const std::vector<double> value = read(v, (kv_start[s] + static_cast<int64_t>(j)) * v.stride[0] + n * v.stride[1], dv);
+          weights += p;
+          for (size_t d = 0; d < value.size(); ++d) total[d] += p * value[d];
+        }
+        for (double& x : total) x = weights == 0.0 ? 0.0 : x / weights;
+        write(y, t * y.stride[0] + n * y.stride[1], total, y.dtype);
+        if (lse) lse.row<float>(t)[n] = static_cast<float>(most + std::log(weights));
+      }
+    }
+  }
+}
+
+void ReferenceBackend::gather_cache(Tensor rows, const KvCache& cache, Tensor slots) {
+  for (int64_t c = 0; c < rows.dim(0); ++c) {
+    const int64_t slot = slots.as<int32_t>()[c];
+    for (int64_t h = 0; h < rows.dim(1); ++h) {
+      std::vector<double> row(static_cast<size_t>(rows.dim(2)), 0.0);
+      if (slot >= 0) row = read(cache.k, slot * cache.k.stride[0] + h * cache.k.stride[1], rows.dim(2));
+      for (double& x : row) x *= static_cast<double>(cache.scale);
+      write(rows, c * rows.stride[0] + h * rows.stride[1], row, rows.dtype);
+    }
+  }
+}
+
+void ReferenceBackend::merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) {
   const int64_t dv = y.dim(2);
   for (int64_t t = 0; t < y.dim(0); ++t) {
     for (int64_t n = 0; n < y.dim(1); ++n) {
-      auto lse = [&](int64_t w) {
+      auto lse_of = [&](int64_t w) {
         const double l = lses.row<float>(w)[t * lses.stride[1] + n];
         return l < std::numeric_limits<double>::infinity() ? l : -std::numeric_limits<double>::infinity();
       };
       double most = -std::numeric_limits<double>::infinity(), weight = 0.0;
-      for (int64_t w = 0; w < lses.dim(0); ++w) most = std::max(most, lse(w));
+      for (int64_t w = 0; w < lses.dim(0); ++w) most = std::max(most, lse_of(w));
       std::vector<double> total(static_cast<size_t>(dv), 0.0);
-      for (int64_t w = 0; w < lses.dim(0); ++w) weight += lse(w) == -std::numeric_limits<double>::infinity() ? 0.0 : std::exp(lse(w) - most);
+      for (int64_t w = 0; w < lses.dim(0); ++w) weight += lse_of(w) == -std::numeric_limits<double>::infinity() ? 0.0 : std::exp(lse_of(w) - most);
       for (int64_t i = 0; i < values.dim(0); ++i) {
-        if (lse(first + i) == -std::numeric_limits<double>::infinity()) continue;
-        const double share = std::exp(lse(first + i) - most) / weight;
+        if (lse_of(first + i) == -std::numeric_limits<double>::infinity()) continue;
+        const double share = std::exp(lse_of(first + i) - most) / weight;
         const std::vector<double> part = read(values, i * values.stride[0] + t * values.stride[1] + n * values.stride[2], dv);
         for (size_t d = 0; d < part.size(); ++d) total[d] += share * part[d];
       }
       write(y, t * y.stride[0] + n * y.stride[1], total, y.dtype);
+      if (lse) lse.row<float>(t)[n] = static_cast<float>(most + std::log(weight));
     }
   }
 }

@@ -11,6 +11,7 @@ class ReferenceBackend : public HostBackend {
   const char* name() const override { return "reference"; }
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
+  LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
   HeadWeight pack_heads(Tensor w) override;
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
   void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
@@ -31,7 +32,10 @@ class ReferenceBackend : public HostBackend {
   void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
                          const BatchMeta&) override;
   void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
-  void merge_results(Tensor y, Tensor values, Tensor lses, int first) override;
+  void merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) override;
+  void attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v, const RowSpans&,
+                      float scale) override;
+  void gather_cache(Tensor rows, const KvCache&, Tensor slots) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
 
