@@ -210,6 +210,10 @@ class Backend {
   // mode the result has the bits of attention() with W = 1.
   virtual void merge_partials(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N]; or empty*/, Tensor sums /*float32 [W, T, N, Dv]*/,
                               Tensor weights /*float32 [W, T, N]*/, Tensor ks /*float32 [W, T, N]*/, float value_scale) = 0;
+  // What the ranks of a group send each other before a merge: message r begins with heads [r N, (r + 1) N) of the values, as
+  // [T, N, D], and has their lse, as [T, N], at byte `lse_offset`.
+  virtual void pack_results(Tensor messages /*uint8 [W, bytes]*/, Tensor values /*[T, W N, D]*/, Tensor lse /*float32 [T, W N]*/,
+                            int64_t lse_offset);
   // The default mode's merge, of finished results: y = Σ w_i values[i], where w_i is rank first + i's share of the
   // softmax over all W ranks, exp(lse - log Σ exp lse). A rank that saw nothing (lse -infinity; NaN and +infinity count
   // as such) adds nothing whatever its values hold; where no rank saw anything y is 0. With all W values y is the merged

@@ -83,6 +83,7 @@ class CudaBackend final : public Backend {
   void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
                          const BatchMeta&) override;
   void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
+  void pack_results(Tensor messages, Tensor values, Tensor lse, int64_t lse_offset) override;
   void merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) override;
   void attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v, const RowSpans&,
                       float scale) override;
