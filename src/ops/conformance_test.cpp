@@ -90,9 +90,9 @@ INSTANTIATE_TEST_SUITE_P(EveryLevel, Conformance, testing::ValuesIn(cpu_levels()
 // The first words of the cases' names, so that a family can be run alone (under compute-sanitizer, say).
 class CudaConformance : public testing::TestWithParam<const char*> {};
 
-constexpr const char* kFamilies[] = {"linear", "head_linear", "moe", "rms_norm", "add_rms_norm", "silu_mul", "embed", "add,",
+constexpr const char* kFamilies[] = {"linear ", "linear_rows", "head_linear", "moe", "rms_norm", "add_rms_norm", "silu_mul", "embed", "add,",
                                      "gqa_rope_cache", "mla_rope_cache", "attention ", "attention_partial",
-                                     "merge_results", "route"};
+                                     "attention_rows", "gather_cache", "merge_results", "route"};
 
 TEST_P(CudaConformance, EqualsReference) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU is usable here";

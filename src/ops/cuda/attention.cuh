@@ -14,6 +14,15 @@ struct AttentionBlock {
   int64_t begin = 0, end = 0;  // keys of the part that its last row sees
 };
 
+// Keys of the stripe that a token of the sequence sees.
+__device__ inline int64_t seen_keys(const AttentionArgs& a, const AttentionBlock& b, int64_t token) {
+  if (!a.kv_start) return b.stripe.local_length(a.shard.local_length(int64_t{a.positions[b.first_token + token]} + 1));
+  const int64_t keys = a.kv_start[b.seq + 1] - a.kv_start[b.seq];
+  if (!a.causal) return keys;
+  const int64_t queries = a.q_start[b.seq + 1] - b.first_token;
+  return max(int64_t{0}, min(keys, token + keys - queries + 1));
+}
+
 template <int kRows>
 __device__ AttentionBlock attention_block(const AttentionArgs& a) {
   AttentionBlock b;
@@ -26,9 +35,8 @@ __device__ AttentionBlock attention_block(const AttentionArgs& a) {
   b.n_rows = min(kRows, rows - b.first_row);
   if (b.n_rows <= 0) return b;
   b.stripe = {a.n_stripes, a.n_stripes == 1 ? 1 : a.shard.interleave, a.shard.block_size, b.part / a.n_splits};
-  const int64_t last = a.positions[b.first_token + (b.first_row + b.n_rows - 1) / a.group];
   b.begin = b.part % a.n_splits * a.split_rows;
-  b.end = min(b.stripe.local_length(a.shard.local_length(last + 1)), b.begin + a.split_rows);
+  b.end = min(seen_keys(a, b, (b.first_row + b.n_rows - 1) / a.group), b.begin + a.split_rows);
   return b;
 }
 
@@ -40,12 +48,12 @@ __device__ inline int head_of(const AttentionArgs& a, const AttentionBlock& b, i
 }
 // Keys of the part, counted from its begin, that a row sees.
 __device__ inline int visible_keys(const AttentionArgs& a, const AttentionBlock& b, int row) {
-  const int64_t position = a.positions[token_of(a, b, row)];
-  const int64_t seen = b.stripe.local_length(a.shard.local_length(position + 1));
+  const int64_t seen = seen_keys(a, b, (b.first_row + row) / a.group);
   return static_cast<int>(max(int64_t{0}, min(seen, b.end) - b.begin));
 }
-// Slot of the key with this index in its stripe.
+// Slot, or row, of the key with this index in its stripe.
 __device__ inline int64_t key_slot(const AttentionArgs& a, const AttentionBlock& b, int64_t index) {
+  if (a.kv_start) return a.kv_start[b.seq] + index;
   const LocalPos j(b.stripe.global(LocalPos(index)).value);
   const BlockId block(a.block_table[b.seq * a.table_stride + j.value / a.shard.block_size]);
   return a.shard.slot(block, j).value;
@@ -89,14 +97,9 @@ __device__ inline void store_row(const AttentionArgs& a, int part, int64_t token
   }
 }
 
-template <typename Kernel>
-void launch_attention(cudaStream_t stream, Kernel kernel, const AttentionArgs& a, int block_rows, int threads,
-                      size_t shared) {
-  const dim3 grid(blocks_for(int64_t{a.max_q_len} * a.group, block_rows), static_cast<unsigned>(a.n_seqs * a.n_kv),
-                  static_cast<unsigned>(a.n_stripes * a.n_splits));
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  kernel<<<grid, threads, shared, stream>>>(a);
-  CUDA_CHECK_LAUNCH("attention");
+inline dim3 attention_grid(const AttentionArgs& a, int block_rows) {
+  return {blocks_for(int64_t{a.max_q_len} * a.group, block_rows), static_cast<unsigned>(a.n_seqs * a.n_kv),
+          static_cast<unsigned>(a.n_stripes * a.n_splits)};
 }
 
 }  // namespace braid::cuda

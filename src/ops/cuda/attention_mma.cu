@@ -35,13 +35,36 @@ __device__ void load_chunk(char* to, const C* from, int lane, int d, bool valid,
   *reinterpret_cast<Pack<BFloat16, 8>*>(to) = p;
 }
 
+// Rows of a tile, d lanes each, of which those from dn on are in a second matrix.
+template <typename C>
+struct TileSource {
+  const C *base, *rest;
+  int64_t stride, rest_stride;
+  int d, dn;
+};
+
 template <typename C, int kThreads>
-__device__ void load_rows(char* to, const C* base, const int64_t* slots, int64_t slot_stride, int n, int d, bool aligned) {
-  const int chunks = padded_lanes(d) / 8;
+__device__ void load_rows(char* to, const TileSource<C>& source, const int64_t* slots, int n, bool aligned) {
+  const int chunks = padded_lanes(source.d) / 8;
   for (int at = threadIdx.x; at < kKeys * chunks; at += kThreads) {
-    const int row = at / chunks, chunk = at % chunks;
-    const C* from = row < n ? base + slots[row] * slot_stride : base;
-    load_chunk(to + row * row_bytes(d) + chunk * 16, from, chunk * 8, d, row < n, aligned);
+    const int row = at / chunks, lane = at % chunks * 8;
+    const bool valid = row < n;
+    const int64_t slot = valid ? slots[row] : 0;
+    const C *from = source.base + slot * source.stride, *rest = source.rest + slot * source.rest_stride;
+    char* chunk = to + row * row_bytes(source.d) + lane * 2;
+    if (lane + 8 <= source.dn || source.dn == source.d) {
+      load_chunk(chunk, from, lane, source.dn, valid, aligned);
+    } else if (source.dn % 8 == 0) {
+      load_chunk(chunk, rest, lane - source.dn, source.d - source.dn, valid, aligned);
+    } else {
+      Pack<BFloat16, 8> p;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int l = lane + i;
+        p.v[i] = !valid || l >= source.d ? BFloat16{} : from_f<BFloat16>(to_f(l < source.dn ? from[l] : rest[l - source.dn]));
+      }
+      *reinterpret_cast<Pack<BFloat16, 8>*>(chunk) = p;
+    }
   }
 }
 
@@ -72,8 +95,9 @@ __global__ __launch_bounds__(kWM* kWN* kWarp) void mma_kernel(AttentionArgs a, b
   char* const p_rows = memory + at.p;
   float* const maxima = reinterpret_cast<float*>(memory + at.max);  // [kWN, kRows]
   int64_t* const slots = reinterpret_cast<int64_t*>(memory + at.slots);  // [2, kKeys]
-  const C* const k_base = static_cast<const C*>(a.k) + b.kv * a.k_head;
-  const C* const v_base = static_cast<const C*>(a.v) + b.kv * a.v_head;
+  const TileSource<C> keys{static_cast<const C*>(a.k) + b.kv * a.k_head, static_cast<const C*>(a.k_rope), a.k_slot, a.rope_row,
+                           a.dk, a.dn};
+  const TileSource<C> values{static_cast<const C*>(a.v) + b.kv * a.v_head, nullptr, a.v_slot, 0, a.dv, a.dv};
 
   auto find_slots = [&](int64_t first, int buffer) {
     const int j = threadIdx.x;
@@ -82,9 +106,9 @@ __global__ __launch_bounds__(kWM* kWN* kWarp) void mma_kernel(AttentionArgs a, b
   auto load_tile = [&](int64_t first, int buffer) {
     if (first < b.end) {
       const int n = static_cast<int>(min(int64_t{kKeys}, b.end - first));
-      load_rows<C, kThreads>(memory + at.k + buffer * kKeys * k_row, k_base, slots + buffer * kKeys, a.k_slot, n, a.dk, aligned);
+      load_rows<C, kThreads>(memory + at.k + buffer * kKeys * k_row, keys, slots + buffer * kKeys, n, aligned);
       if (!a.latent) {
-        load_rows<C, kThreads>(memory + at.v + buffer * kKeys * v_row, v_base, slots + buffer * kKeys, a.v_slot, n, a.dv, aligned);
+        load_rows<C, kThreads>(memory + at.v + buffer * kKeys * v_row, values, slots + buffer * kKeys, n, aligned);
       }
     }
     commit_copies();
@@ -220,16 +244,15 @@ void launch(cudaStream_t stream, const AttentionArgs& a) {
   auto divides = [](const void* p, int64_t by) { return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(by) == 0; };
   const bool q_aligned = divides(a.q, 16) && a.q_token % 8 == 0 && a.q_head % 8 == 0 && a.dk % 8 == 0;
   const bool aligned = divides(a.k, 8 * sizeof(C)) && divides(a.v, 8 * sizeof(C)) && a.k_slot % 8 == 0 && a.k_head % 8 == 0 &&
-                       a.v_slot % 8 == 0 && a.v_head % 8 == 0 && a.dk % 8 == 0 && a.dv % 8 == 0;
+                       a.v_slot % 8 == 0 && a.v_head % 8 == 0 && a.dk % 8 == 0 && a.dv % 8 == 0 && a.dn % 8 == 0 &&
+                       divides(a.k_rope, 8 * sizeof(C)) && a.rope_row % 8 == 0;
   const size_t shared = static_cast<size_t>(layout_of(16 * kWM, kWN, a.dk, a.dv, a.latent).total);
   const auto kernel = a.dv <= 64    ? mma_kernel<C, kWM, kWN, 64>
                       : a.dv <= 128 ? mma_kernel<C, kWM, kWN, 128>
                       : a.dv <= 256 ? mma_kernel<C, kWM, kWN, 256>
                                     : mma_kernel<C, kWM, kWN, 512>;
-  const dim3 grid(blocks_for(int64_t{a.max_q_len} * a.group, 16 * kWM), static_cast<unsigned>(a.n_seqs * a.n_kv),
-                  static_cast<unsigned>(a.n_stripes * a.n_splits));
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  kernel<<<grid, kWM * kWN * kWarp, shared, stream>>>(a, q_aligned, aligned);
+  kernel<<<attention_grid(a, 16 * kWM), kWM * kWN * kWarp, shared, stream>>>(a, q_aligned, aligned);
   CUDA_CHECK_LAUNCH("attention_mma");
 }
 

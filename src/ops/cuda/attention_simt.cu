@@ -41,7 +41,9 @@ __global__ __launch_bounds__(kThreads) void simt_kernel(AttentionArgs a) {
     for (int j = warp; j < kKeys; j += kThreads / kWarp) {
       const int64_t slot = j < n ? key_slot(a, b, first + j) : 0;
       for (int i = lane; i < a.dk; i += kWarp) {
-        keys[j * stride + i] = j < n ? load_any(a.k, a.cache_type, slot * a.k_slot + b.kv * a.k_head + i) : 0.0f;
+        const bool rotated = i >= a.dn;
+        const int64_t at = rotated ? slot * a.rope_row + i - a.dn : slot * a.k_slot + b.kv * a.k_head + i;
+        keys[j * stride + i] = j < n ? load_any(rotated ? a.k_rope : a.k, a.cache_type, at) : 0.0f;
       }
       if (a.latent) continue;
       for (int i = lane; i < a.dv; i += kWarp) {
@@ -101,7 +103,10 @@ __global__ __launch_bounds__(kThreads) void simt_kernel(AttentionArgs a) {
 void attention_simt(cudaStream_t stream, const AttentionArgs& a) {
   const auto kernel = a.dv <= 64 ? simt_kernel<4> : a.dv <= 128 ? simt_kernel<8> : a.dv <= 256 ? simt_kernel<16> : simt_kernel<32>;
   const int floats = kRows * a.dk + kKeys * (a.dk | 1) + kRows * kKeys + (a.latent ? 0 : kKeys * a.dv);
-  launch_attention(stream, kernel, a, kRows, kThreads, sizeof(float) * static_cast<size_t>(floats));
+  const auto shared = static_cast<int>(sizeof(float)) * floats;
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  kernel<<<attention_grid(a, kRows), kThreads, static_cast<size_t>(shared), stream>>>(a);
+  CUDA_CHECK_LAUNCH("attention_simt");
 }
 
 }  // namespace braid::cuda

@@ -9,6 +9,7 @@
 namespace braid {
 namespace {
 
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr int kMaxSplits = 64;
 constexpr int64_t kLeastSplitRows = 4 * cuda::kAttentionKeys;
 constexpr int64_t kPartBytes = int64_t{512} << 20;  // most scratch for the parts of some heads
@@ -36,14 +37,24 @@ cuda::AttentionArgs arguments(const Tensor& q, const KvCache& cache, const Atten
   a.max_q_len = batch.max_q_len;
   a.n_kv = static_cast<int>(cache.k.dim(1));
   a.group = static_cast<int>(q.dim(1)) / a.n_kv;
-  a.dk = static_cast<int>(q.dim(2));
+  a.dk = a.dn = static_cast<int>(q.dim(2));
   a.dv = static_cast<int>(dv);
   a.latent = a.v == a.k && a.v_slot == a.k_slot && a.v_head == a.k_head && a.dv <= a.dk;
-  a.scale_log2 = spec.scale * cache.scale * 1.44269504088896341f;
+  a.scale_log2 = spec.scale * cache.scale * kLog2E;
   a.out.value_scale = cache.scale;
   a.reproducible = spec.n_stripes > 1;
   a.n_stripes = a.reproducible ? spec.n_stripes / batch.shard.n_ranks : 1;
   return a;
+}
+
+void finish_into(cuda::AttentionArgs& a, const Tensor& y, const Tensor& lse) {
+  a.out.y = y.data;
+  a.out.type = y.dtype;
+  a.out.token = y.stride[0];
+  a.out.head = y.stride[1];
+  if (!lse) return;
+  a.out.lse = lse.as<float>();
+  a.out.lse_token = lse.stride[0];
 }
 
 // In the default mode: as many splits as fill the device, of at least some tiles each.
@@ -117,14 +128,7 @@ void CudaBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache
                             const BatchMeta& batch) {
   check_attention(q, cache, spec, batch, y.dim(2));
   cuda::AttentionArgs a = arguments(q, cache, spec, batch, y.dim(2));
-  a.out.y = y.data;
-  a.out.type = y.dtype;
-  a.out.token = y.stride[0];
-  a.out.head = y.stride[1];
-  if (lse) {
-    a.out.lse = lse.as<float>();
-    a.out.lse_token = lse.stride[0];
-  }
+  finish_into(a, y, lse);
   attend(a, y.dim(0), batch.shard.table_columns(batch.max_kv_len) * batch.shard.block_size);
 }
 
@@ -135,6 +139,39 @@ void CudaBackend::attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor 
   a.partial = {sum.as<float>(), weight.as<float>(), k.as<float>(), 0, sum.stride[0], sum.stride[1], 0,
                weight.stride[0], 0, k.stride[0]};
   attend(a, sum.dim(0), batch.shard.table_columns(batch.max_kv_len) * batch.shard.block_size);
+}
+
+// Every query head is its own key head here; what heads share has a stride of 0.
+void CudaBackend::attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v, const RowSpans& spans,
+                                 float scale) {
+  const int64_t dn = k.dim(2), dr = k_rope ? k_rope.dim(1) : 0;
+  BRAID_CHECK(q.dim(2) == dn + dr && k.dtype == v.dtype && k.dtype == q.dtype && v.dim(2) <= 512 && q.dim(2) <= 1024);
+  cuda::AttentionArgs a;
+  a.q = q.data;
+  a.k = k.data;
+  a.v = v.data;
+  a.k_rope = k_rope.data;
+  a.q_type = a.cache_type = q.dtype;
+  a.q_token = q.stride[0];
+  a.q_head = q.stride[1];
+  a.k_slot = k.stride[0];
+  a.k_head = k.stride[1];
+  a.v_slot = v.stride[0];
+  a.v_head = v.stride[1];
+  a.rope_row = k_rope ? k_rope.stride[0] : 0;
+  a.q_start = spans.q_start.as<int32_t>();
+  a.kv_start = spans.kv_start.as<int32_t>();
+  a.causal = spans.causal;
+  a.n_seqs = spans.n_seqs;
+  a.max_q_len = spans.max_q_len;
+  a.n_kv = static_cast<int>(q.dim(1));
+  a.dk = static_cast<int>(q.dim(2));
+  a.dn = static_cast<int>(dn);
+  a.dv = static_cast<int>(v.dim(2));
+  a.scale_log2 = scale * kLog2E;
+  a.reproducible = options_.reproducible;
+  finish_into(a, y, lse);
+  attend(a, y.dim(0), spans.max_kv_len);
 }
 
 void CudaBackend::check_attention(const Tensor& q, const KvCache& cache, const AttentionSpec& spec,
@@ -157,10 +194,10 @@ void CudaBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weigh
   cuda::merge_parts(stream_, parts, static_cast<int>(sums.dim(0)), y.dim(0), y.dim(1), y.dim(2), out, {});
 }
 
-void CudaBackend::merge_results(Tensor y, Tensor values, Tensor lses, int first) {
+void CudaBackend::merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) {
   BRAID_CHECK(lses.dim(0) <= 64 && first + values.dim(0) <= lses.dim(0), "values of ranks [{}, {}) of {}", first,
               first + values.dim(0), lses.dim(0));
-  if (y.n_elements() > 0) cuda::merge_results(stream_, y, values, lses, first);
+  if (y.n_elements() > 0) cuda::merge_results(stream_, y, lse, values, lses, first);
 }
 
 }  // namespace braid

@@ -25,6 +25,10 @@ LinearWeight CudaBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
   return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}};
 }
 
+LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
+  return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
+}
+
 HeadWeight CudaBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
 
 ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {

@@ -58,6 +58,11 @@ void CudaBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor 
   if (batch.n_tokens > 0) cuda::mla_rope_cache(stream_, q_out, q_in, kv_a, norm, eps, rope, cache, batch);
 }
 
+void CudaBackend::gather_cache(Tensor rows, const KvCache& cache, Tensor slots) {
+  BRAID_CHECK(rows.dim(0) == slots.dim(0) && rows.dim(1) == cache.k.dim(1) && rows.dim(2) == cache.k.dim(2));
+  if (rows.n_elements() > 0) cuda::gather_cache(stream_, rows, cache, slots);
+}
+
 void CudaBackend::route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec& spec) {
   const int64_t n = logits.dim(1);
   BRAID_CHECK(n <= 1024 && spec.top_k <= n && n % spec.n_groups == 0, "{} experts in {} groups", n, spec.n_groups);

@@ -22,6 +22,7 @@ void gqa_rope_cache(cudaStream_t, Tensor q, Tensor k, Tensor v, Tensor q_norm, T
                     const RopeTable&, const KvCache&, const BatchMeta&);
 void mla_rope_cache(cudaStream_t, Tensor q_out, Tensor q_in, Tensor kv_a, Tensor norm, float eps, const RopeTable&,
                     const KvCache&, const BatchMeta&);
+void gather_cache(cudaStream_t, Tensor rows, const KvCache&, Tensor slots);
 
 // route.cu
 void route(cudaStream_t, Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&);

@@ -105,7 +105,7 @@ template <typename T, typename C>
 struct MlaArgs {
   HeadRows<T> q_out;
   HeadRows<const T> q_in;
-  const T* kv_a;
+  T* kv_a;
   C* cache;
   int64_t kv_stride, cache_stride;
   const float* norm;
@@ -131,12 +131,13 @@ __global__ void mla_kernel(MlaArgs<T, C> a) {
     store_lanes(a.q_out.row(t, h), lanes, a.d);
     return;
   }
-  const int64_t slot = a.slots[t];
-  if (slot < 0) return;
-  load_lanes(lanes, a.kv_a + t * a.kv_stride, a.latent + a.d);
+  T* const kv = a.kv_a + t * a.kv_stride;
+  load_lanes(lanes, kv, a.latent + a.d);
   norm_lanes<T>(lanes, a.latent, a.norm, a.eps);
   rotate_lanes(lanes + a.latent, a.rotation, a.positions[t]);
-  store_cache<T>(a.cache + slot * a.cache_stride, lanes, a.latent + a.d, a.scale);
+  store_lanes(kv, lanes, a.latent + a.d);
+  const int64_t slot = a.slots[t];
+  if (slot >= 0) store_cache<T>(a.cache + slot * a.cache_stride, lanes, a.latent + a.d, a.scale);
 }
 
 // f(compute type, cache type)
@@ -147,7 +148,27 @@ void for_types(DType compute, DType cache, F f) {
   });
 }
 
+template <typename R, typename C>
+__global__ void gather_kernel(HeadRows<R> rows, HeadRows<const C> cache, const int32_t* slots, int64_t n_lanes, float scale) {
+  const int64_t c = blockIdx.x, slot = slots[c];
+  for (int64_t i = threadIdx.x; i < n_lanes; i += blockDim.x) {
+    rows.row(c, blockIdx.y)[i] = slot < 0 ? R{} : from_f<R>(to_f(cache.row(slot, blockIdx.y)[i]) * scale);
+  }
+}
+
 }  // namespace
+
+void gather_cache(cudaStream_t stream, Tensor rows, const KvCache& cache, Tensor slots) {
+  for_float_type(rows.dtype, [&]<typename R>(R) {
+    for_float_type(cache.k.dtype, [&]<typename C>(C) {
+      const dim3 grid(static_cast<unsigned>(rows.dim(0)), static_cast<unsigned>(rows.dim(1)));
+      gather_kernel<R, C><<<grid, 128, 0, stream>>>(
+          head_rows<R>(rows), {data_of<C>(cache.k), cache.k.stride[0], cache.k.stride[1]}, data_of<int32_t>(slots),
+          rows.dim(2), cache.scale);
+    });
+  });
+  CUDA_CHECK_LAUNCH("gather_cache");
+}
 
 void gqa_rope_cache(cudaStream_t stream, Tensor q, Tensor k, Tensor v, Tensor q_norm, Tensor k_norm, float eps,
                     const RopeTable& rope, const KvCache& cache, const BatchMeta& batch) {
