@@ -33,11 +33,16 @@ struct DecodeResult {
   int64_t batch = 0, context = 0;
   double median = 0, p10 = 0, p90 = 0;  // seconds of a step
   double device = 0, limit = 0;
-  double prepare = 0, launch = 0;       // seconds of the host in a step
+  double prepare = 0, launch = 0;       // seconds of the host in a step, medians
   bool recorded = false;
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
+}
 
 std::vector<int64_t> numbers(const std::string& option, const std::string& text, std::vector<std::string>& problems) {
   std::vector<int64_t> all;
@@ -132,28 +137,37 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
     throw Error("{} sequences of {} tokens need {} KV blocks, {} fit", batch, context, blocks, executor.n_blocks());
   }
   std::vector<SamplingRow> sampling(static_cast<size_t>(batch));
-  std::vector<double> times;
-  RankCounters before;
+  std::vector<double> times, prepare, launch;
+  RankCounters before = executor.counters()[0];
+  int64_t replays = 0;
   for (int i = 0; i < steps + kWarmUp; ++i) {
-    if (i == kWarmUp) before = executor.counters()[0];
     ++plan.step;
     const auto start = Clock::now();
     const StepResult result = executor.run(plan, sampling);
-    times.push_back(seconds_since(start));
+    const double seconds = seconds_since(start);
+    const RankCounters now = executor.counters()[0];
+    if (i >= kWarmUp) {
+      times.push_back(seconds);
+      prepare.push_back(now.prepare_seconds - before.prepare_seconds);
+      launch.push_back(now.launch_seconds - before.launch_seconds);
+      replays += now.replays - before.replays;
+    }
+    before = now;
     for (size_t k = 0; k < plan.sequences.size(); ++k) {
       plan.sequences[k].start = plan.sequences[k].start + 1;
       plan.sequences[k].tokens[0] = result.sequences[k].token.token;
       if (result.sequences[k].bad) throw RuntimeFailure(fmt::format("step {}: the logits of row {} hold a NaN", i, k));
     }
   }
-  const RankCounters after = executor.counters()[0];
-  times.erase(times.begin(), times.begin() + kWarmUp);
-  std::sort(times.begin(), times.end());
-  auto quantile = [&](double q) { return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))]; };
-  DecodeResult r{.batch = batch, .context = context, .median = quantile(0.5), .p10 = quantile(0.1), .p90 = quantile(0.9)};
-  r.prepare = (after.prepare_seconds - before.prepare_seconds) / steps;
-  r.launch = (after.launch_seconds - before.launch_seconds) / steps;
-  r.recorded = after.replays - before.replays == steps;
+  DecodeResult r;
+  r.batch = batch;
+  r.context = context;
+  r.p10 = quantile(times, 0.1);
+  r.median = quantile(times, 0.5);
+  r.p90 = quantile(times, 0.9);
+  r.prepare = quantile(prepare, 0.5);
+  r.launch = quantile(launch, 0.5);
+  r.recorded = replays == steps;
   for (PlannedSequence& q : plan.sequences) q.start = q.start - 1;
   r.device = device_time(executor, plan, steps);
   const SequenceShard shard{s.config.layout.dcp, s.context.options.interleave, s.config.block_size, 0};
@@ -161,7 +175,7 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
   executor.each_rank([&](Runner& runner) {
     if (runner.rank() == 0) row_bytes = runner.block_bytes() / s.config.block_size;
   });
-  const double bytes = weight_bytes(s, after, batch) + static_cast<double>(batch * shard.local_length(context) * row_bytes);
+  const double bytes = weight_bytes(s, before, batch) + static_cast<double>(batch * shard.local_length(context) * row_bytes);
   if (bandwidth > 0) r.limit = bytes / bandwidth;
   return r;
 }

@@ -175,11 +175,12 @@ void Executor::rank_loop(int local) {
   }
 }
 
-// Waking a thread takes as long as many kernels do. Ranks on GPUs leave their cores free, so they may look out for work.
+// Waking a thread takes a hundred microseconds. Ranks on GPUs leave their cores free, so they look out for work for as
+// long as a step may last, and sleep when nothing is to be done.
 template <typename F>
 void Executor::spin_until(F done) const {
   if (!setup_.on_gpus()) return;
-  constexpr auto kSpin = std::chrono::milliseconds(2);
+  constexpr auto kSpin = std::chrono::milliseconds(50);
   const auto start = std::chrono::steady_clock::now();
   while (!done() && std::chrono::steady_clock::now() - start < kSpin) __builtin_ia32_pause();
 }
