@@ -35,6 +35,7 @@ struct DecodeResult {
   double device = 0, limit = 0;
   double prepare = 0, launch = 0;       // seconds of the host in a step, medians
   bool recorded = false;
+  uint64_t tokens = 14695981039346656037u;  // a hash of all that was sampled: equal work gives equal tokens
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -140,6 +141,7 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
   std::vector<double> times, prepare, launch;
   RankCounters before = executor.counters()[0];
   int64_t replays = 0;
+  DecodeResult r;
   for (int i = 0; i < steps + kWarmUp; ++i) {
     ++plan.step;
     const auto start = Clock::now();
@@ -156,10 +158,10 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
     for (size_t k = 0; k < plan.sequences.size(); ++k) {
       plan.sequences[k].start = plan.sequences[k].start + 1;
       plan.sequences[k].tokens[0] = result.sequences[k].token.token;
+      r.tokens = (r.tokens ^ static_cast<uint64_t>(result.sequences[k].token.token)) * 1099511628211u;
       if (result.sequences[k].bad) throw RuntimeFailure(fmt::format("step {}: the logits of row {} hold a NaN", i, k));
     }
   }
-  DecodeResult r;
   r.batch = batch;
   r.context = context;
   r.p10 = quantile(times, 0.1);
@@ -193,7 +195,7 @@ Json to_json(Executor& executor, const std::vector<DecodeResult>& results, doubl
     rows.push_back({{"batch", r.batch}, {"context", r.context}, {"step_ms", r.median * 1e3}, {"step_p10_ms", r.p10 * 1e3},
                     {"step_p90_ms", r.p90 * 1e3}, {"device_ms", r.device * 1e3}, {"limit_ms", r.limit * 1e3},
                     {"limit_over_device", r.limit / r.device}, {"prepare_us", r.prepare * 1e6}, {"launch_us", r.launch * 1e6},
-                    {"outside_us", (r.median - r.device) * 1e6}, {"recorded", r.recorded}});
+                    {"outside_us", (r.median - r.device) * 1e6}, {"recorded", r.recorded}, {"tokens_hash", fmt::format("{:016x}", r.tokens)}});
   }
   for (const auto& [name, seconds] : executor.phases()) phases[name] = seconds;
   return {{"layout", layout_text(s)}, {"device", s.device}, {"copy_bandwidth", bandwidth}, {"kv_tokens", executor.n_blocks() * s.virtual_block()},
