@@ -7,6 +7,7 @@
 namespace braid {
 namespace {
 
+constexpr size_t kRowCopies = 8;  // up to here rows of the table are sent one by one
 constexpr int kIntsPerSequence = 6;  // token, position, slot, q_start, length, logit row
 
 }  // namespace
@@ -24,6 +25,7 @@ DecodeRecordings::DecodeRecordings(Backend& backend, const SequenceShard& shard,
   BRAID_CHECK(!sizes_.empty() && std::is_sorted(sizes_.begin(), sizes_.end()), "sizes to record must ascend");
   ints_ = backend.alloc(MemoryKind::kWorkspace, DType::kI32, {kIntsPerSequence * sizes_.back() + 1});
   table_ = backend.alloc(MemoryKind::kWorkspace, DType::kI32, {sizes_.back(), shard.table_columns(max_len)});
+  sent_.assign(static_cast<size_t>(table_.n_elements()), -1);
 }
 
 void DecodeRecordings::record(const std::function<Tensor(const BatchMeta&)>& forward, const std::function<CollectiveCounts()>& counts) {
@@ -64,7 +66,36 @@ BatchMeta DecodeRecordings::batch(int size) const {
 
 void DecodeRecordings::upload(const RankStep& step) {
   backend_->upload(ints_.rows(0, step.block_table), step.ints.data());
-  backend_->upload(table_.rows(0, step.n_seqs).columns(0, step.table_columns), step.ints.data() + step.block_table);
+  upload_tables(step);
+}
+
+// A table grows by one column every block of tokens and is the same otherwise: only what differs is sent.
+void DecodeRecordings::upload_tables(const RankStep& step) {
+  struct Change {
+    int64_t row, first, end;
+  };
+  std::vector<Change> changes;
+  const int64_t stride = table_.dim(1);
+  for (int64_t s = 0; s < step.n_seqs; ++s) {
+    const int32_t* row = step.ints.data() + step.block_table + s * step.table_columns;
+    const int64_t end = shard_.table_columns(step.ints[static_cast<size_t>(step.kv_len + s)]);
+    const auto [differs, old] = std::mismatch(row, row + end, sent_.begin() + static_cast<std::ptrdiff_t>(s * stride));
+    if (differs == row + end) continue;
+    std::copy(differs, row + end, old);
+    changes.push_back({s, differs - row, end});
+  }
+  if (changes.size() > kRowCopies) {  // row by row would take longer to ask for; this sends the columns behind a row's end too
+    for (int64_t s = 0; s < step.n_seqs; ++s) {
+      const int32_t* row = step.ints.data() + step.block_table + s * step.table_columns;
+      std::copy(row, row + step.table_columns, sent_.begin() + static_cast<std::ptrdiff_t>(s * stride));
+    }
+    backend_->upload(table_.rows(0, step.n_seqs).columns(0, step.table_columns), step.ints.data() + step.block_table);
+    return;
+  }
+  for (const Change& c : changes) {
+    int32_t* to = table_.as<int32_t>() + c.row * stride + c.first;
+    backend_->upload(Tensor(to, DType::kI32, {c.end - c.first}), sent_.data() + c.row * stride + c.first);
+  }
 }
 
 Tensor DecodeRecordings::replay(int size, const RankStep& step, int n_true) {

@@ -43,6 +43,7 @@ class DecodeRecordings {
   };
   BatchMeta batch(int size) const;
   void upload(const RankStep&);
+  void upload_tables(const RankStep&);
 
   Backend* backend_;
   SequenceShard shard_;
@@ -50,6 +51,7 @@ class DecodeRecordings {
   int64_t max_len_;
   Tensor ints_;   // int32, all but the block tables; where a step of any size finds them
   Tensor table_;  // int32 [largest size, columns of the longest sequence]
+  std::vector<int32_t> sent_;  // what table_ holds; -1 where nothing was sent yet
   std::map<int, Recorded> recorded_;
   int64_t replays_ = 0;
   CollectiveCounts replayed_;

@@ -1,6 +1,7 @@
 #include "runtime/decode_recordings.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "ops/reference/reference_backend.h"
 #include "runtime/setup.h"
@@ -95,6 +96,51 @@ TEST(DecodeRecordings, ReplaysHaveTheStepsOwnIntegers) {
   EXPECT_EQ(recordings.replays(), 6);
   // Each recording called the collective once; four recordings were not runs, six replays were.
   EXPECT_EQ(recordings.replayed().at("attn_out").calls, 6 - 4);
+}
+
+// Tables are sent by difference: whatever came before, a step finds its own.
+RC_GTEST_PROP(DecodeRecordings, TablesAreTheStepsOwn, ()) {
+  constexpr int kMost = 12, kColumns = 6;
+  FakeRecorder backend;
+  const SequenceShard shard{1, 1, 4, 0};
+  DecodeRecordings recordings(backend, shard, {kMost}, 4 * kColumns);
+  std::vector<int32_t> seen;
+  auto forward = [&](const BatchMeta& b) {
+    Tensor logits = backend.alloc(MemoryKind::kWorkspace, DType::kF32, {b.n_seqs, 1});
+    if (backend.recording) {
+      backend.asked = [b, &seen, &shard] {
+        seen.clear();
+        for (int s = 0; s < b.n_seqs; ++s) {
+          const int64_t columns = shard.table_columns(b.kv_len.as<int32_t>()[s]);
+          seen.insert(seen.end(), b.block_table.row<int32_t>(s), b.block_table.row<int32_t>(s) + columns);
+        }
+      };
+    }
+    return logits;
+  };
+  recordings.record(forward, [] { return CollectiveCounts{}; });
+  for (int step = 0; step < 20; ++step) {
+    StepPlan plan;
+    std::vector<int32_t> wanted;
+    const int n = *rc::gen::inRange(1, kMost + 1);
+    for (int i = 0; i < n; ++i) {
+      PlannedSequence s;
+      s.id = RequestId(i + 1);
+      s.start = TokenPos(*rc::gen::inRange(0, 4 * kColumns));
+      s.tokens = {1};
+      s.sample = true;
+      for (int64_t c = 0; c < shard.table_columns(s.start.value + 1); ++c) {
+        s.blocks.push_back(BlockId(*rc::gen::inRange(0, 3)));  // few ids, so that old entries are often right by luck
+        wanted.push_back(static_cast<int32_t>(s.blocks.back().value));
+      }
+      plan.sequences.push_back(s);
+    }
+    wanted.insert(wanted.end(), static_cast<size_t>(kMost - n), 0);
+    RankStep lowered;
+    lower(plan, shard, lowered, kMost);
+    recordings.replay(kMost, lowered, n);
+    RC_ASSERT(seen == wanted);
+  }
 }
 
 TEST(DecodeRecordings, OnlyPlainDecodeStepsAreReplayed) {

@@ -52,7 +52,7 @@ void lower(const StepPlan& plan, const SequenceShard& shard, RankStep& step, int
     ints[step.kv_len + s] = static_cast<int32_t>(length);
     int32_t* table = ints + step.block_table + int64_t{s} * step.table_columns;
     const BlockId* blocks = seq.blocks.data();
-    for (int64_t c = 0; c < shard.table_columns(length); ++c) table[c] = static_cast<int32_t>(blocks[c].value);
+    for (int64_t c = 0, n_columns = shard.table_columns(length); c < n_columns; ++c) table[c] = static_cast<int32_t>(blocks[c].value);
     for (int i = 0; i < n; ++i) {
       const TokenPos g = seq.start + i;
       ints[step.token_ids + row + i] = seq.tokens[static_cast<size_t>(i)];
