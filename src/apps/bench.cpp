@@ -1,14 +1,9 @@
 // braid bench: picks the benchmark.
 #include "apps/bench.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "apps/app.h"
-#include "base/error.h"
 
 namespace braid {
 
@@ -19,7 +14,10 @@ int run_bench(const Arguments& arguments) {
     int (*run)(const Arguments&);
   };
   static const Benchmark kBenchmarks[] = {
-      {"decode", "decode steps at any batch and context", run_bench_decode},
+      {"latency", "time of one batch, in process", run_bench_latency},
+      {"throughput", "tokens per second of many requests, in process", run_bench_throughput},
+      {"decode", "decode steps at any batch and context, without prompts", run_bench_decode},
+      {"serve", "load on an OpenAI-compatible server", run_bench_serve},
   };
   const std::string name = arguments.words.empty() ? "" : arguments.words[0];
   for (const Benchmark& b : kBenchmarks) {
@@ -31,13 +29,6 @@ int run_bench(const Arguments& arguments) {
   std::fprintf(to, "usage: braid bench BENCHMARK [options]; braid bench BENCHMARK --help\n\n");
   for (const Benchmark& b : kBenchmarks) std::fprintf(to, "  %-10s %s\n", b.name, b.summary);
   return help ? kOk : kUsage;
-}
-
-void write_result_file(const std::string& file, const Json& result) {
-  if (file.empty()) return;
-  std::ofstream out(file, std::ios::binary);
-  out << to_string(result, 1) << '\n';
-  if (!out.flush()) throw Error("cannot write {}: {}", file, std::strerror(errno));
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace.h"
 
 namespace braid {
 
@@ -68,9 +69,13 @@ EngineStats EngineLoop::stats() const {
   return stats_;
 }
 
+// A rank or peer that is lost while no step runs is known to the world alone.
 std::string EngineLoop::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return failure_;
+  }
+  return executor_->world_failure();
 }
 
 bool EngineLoop::reset_prefix_cache() {
@@ -114,6 +119,7 @@ void EngineLoop::apply(Abortion&& a) { scheduler_.abort(a.id); }
 void EngineLoop::apply(CacheReset&& r) { r.done.set_value(scheduler_.reset_prefix_cache()); }
 
 void EngineLoop::loop() {
+  name_trace_thread("engine, rank 0");
   while (take_commands()) {
     publish_stats();  // what waits is seen at once, not a step later
     if (!scheduler_.idle()) step();
@@ -126,7 +132,10 @@ void EngineLoop::loop() {
 }
 
 void EngineLoop::step() {
-  const StepPlan& plan = scheduler_.plan();
+  const StepPlan& plan = [&]() -> const StepPlan& {
+    const TraceSpan span("schedule");
+    return scheduler_.plan();
+  }();
   StepResult result;
   if (!plan.empty()) {
     sampling_.clear();
@@ -142,6 +151,7 @@ void EngineLoop::step() {
     last_step_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     multi_sequence_steps_ += plan.sequences.size() > 1;
   }
+  const TraceSpan span("commit", plan.step);
   std::vector<Delta>& deltas = scheduler_.commit(plan, std::move(result));
   publish_stats();  // first: whoever hears that a request has ended finds it counted
   deliver(deltas);

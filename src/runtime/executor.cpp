@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "runtime/context_measure.h"
 #include "runtime/memory_budget.h"
 
@@ -52,6 +53,7 @@ Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::
   auto files = setup_.config.load_format == "dummy"
                    ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
                    : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
+  set_trace_process(world_->process());
   source_ = std::make_unique<LoadingProgress>(std::move(files), skipped_tensors(setup_.model), world_->n_local());
   const int ranks_here = world_->first_on_host() + world_->n_local(), gpus = setup_.on_gpus() ? cuda_device_count() : ranks_here;
   if (ranks_here > gpus) {
@@ -153,6 +155,7 @@ void Executor::size_cache() {
 }
 
 void Executor::rank_loop(int local) {
+  name_trace_thread("rank " + std::to_string(world_->first_local() + local));
   int64_t seen = 0;
   while (true) {
     const std::function<void(int)>* job;
@@ -213,7 +216,9 @@ StepResult Executor::run(const StepPlan& plan, std::span<const SamplingRow> samp
   plan_ = &plan;
   on_all_ranks([&](int local) {
     Tensor logits = runners_[static_cast<size_t>(local)]->forward(plan);
-    if (local == 0) result = read_result(plan, sampling, logits);
+    if (local > 0) return;
+    const TraceSpan span("sample", plan.step);
+    result = read_result(plan, sampling, logits);
   });
   // A device that was set free from a wait for a lost peer has computed nothing of worth.
   if (const std::string why = world_->failure(); !why.empty()) throw RuntimeFailure(why);

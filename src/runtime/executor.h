@@ -28,6 +28,7 @@ class Executor {
   bool is_driver() const { return world_->process() == 0; }
   const RankSetup& setup() const { return setup_; }
   World& world() { return *world_; }
+  std::string world_failure() const { return world_->failure(); }
   int64_t n_blocks() const { return n_blocks_; }
 
   // Process 0: runs the plan everywhere; `sampling` has one row per planned sequence. Throws RuntimeFailure when a rank

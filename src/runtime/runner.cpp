@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/trace.h"
 
 namespace braid {
 
@@ -143,13 +144,17 @@ Tensor Runner::forward(const StepPlan& plan) {
   world_->set_step(parallel_.rank(), plan.step);
   const auto start = Clock::now();
   const int size = recordings_ ? recordings_->size_for(plan) : 0;
-  lower(plan, shard_, step_, size);
-  lower_parts(plan, setup_->rows, shard_, part_step_);
+  {
+    const TraceSpan span("lower", plan.step);
+    lower(plan, shard_, step_, size);
+    lower_parts(plan, setup_->rows, shard_, part_step_);
+  }
   rows_written_ += step_.rows_written;
   rows_read_ += step_.rows_read - part_step_.rows_unread;
   row_tokens_ += part_step_.row_tokens;
   context_windows_ += part_step_.n_windows;
   const auto prepared = Clock::now();
+  const TraceSpan span(size > 0 ? "replay" : "forward", plan.step);
   backend_->begin_step();
   Tensor logits;
   if (size > 0) {
