@@ -142,6 +142,10 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   s.graph_sizes = graph_sizes_of(c.graph_sizes, c.max_num_seqs, problems);
   s.graph_reason = !s.on_gpus() ? "only GPUs record steps" : c.enforce_eager ? "--enforce-eager" : "";
   if (!s.graph_reason.empty()) s.graph_sizes.clear();
+  const std::vector<std::string> levels = cpu_levels();
+  if (s.device == "cpu" && !c.cpu_level.empty() && std::find(levels.begin(), levels.end(), c.cpu_level) == levels.end()) {
+    problems.push_back(fmt::format("--cpu-level {} is beyond this machine, whose best is {}", c.cpu_level, levels.empty() ? "none" : levels.back()));
+  }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   s.threads = c.threads > 0 ? c.threads : std::max(1, cores / std::max(1, c.layout.world()));
   return s;
