@@ -1,13 +1,14 @@
 // braid chat: a conversation in the terminal with a server, or with an engine of our own behind a server of our own:
 // one way to talk for both. Answers go to stdout; prompts, reasoning and remarks to stderr. Without a terminal every
 // line of stdin is a question or a command. ^C stops the answer, not the program.
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -36,12 +37,44 @@ struct ChatOptions {
 // Signal handlers reach nothing but static objects.
 std::atomic<bool> interrupt_asked{false};
 
-// Without SA_RESTART, so that waiting for a line ends too.
 void catch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupt_asked = true; };
   sigaction(SIGINT, &action, nullptr);
 }
+
+// Lines of stdin. Waits in short turns, so that an interrupt is seen wherever it comes.
+class LineReader {
+ public:
+  enum class Result { kLine, kEnd, kInterrupted };
+
+  Result next(std::string& line) {
+    while (true) {
+      const size_t newline = rest_.find('\n');
+      if (newline != std::string::npos || (ended_ && !rest_.empty())) {
+        line = rest_.substr(0, newline);
+        rest_.erase(0, newline == std::string::npos ? newline : newline + 1);
+        return Result::kLine;
+      }
+      if (ended_) return Result::kEnd;
+      if (interrupt_asked.exchange(false)) return Result::kInterrupted;
+      read_some();
+    }
+  }
+
+ private:
+  void read_some() {
+    pollfd fd{STDIN_FILENO, POLLIN, 0};
+    if (::poll(&fd, 1, 100) <= 0) return;
+    char bytes[4096];
+    const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n > 0) rest_.append(bytes, static_cast<size_t>(n));
+    ended_ = n == 0 || (n < 0 && errno != EINTR);
+  }
+
+  std::string rest_;
+  bool ended_ = false;
+};
 
 void block_interrupts(int how) {
   sigset_t set;
@@ -190,14 +223,10 @@ class Conversation {
   bool read_line(std::string& line) {
     while (true) {
       if (terminal_) std::fputs("> ", stderr);
-      if (std::getline(std::cin, line)) return true;
-      if (!interrupt_asked.exchange(false)) {
-        if (terminal_) std::fputc('\n', stderr);
-        return false;
-      }
-      std::cin.clear();  // ^C while waiting for a line: it is begun anew
-      std::clearerr(stdin);
-      std::fputs("\n(/quit or ^D ends)\n", stderr);
+      const LineReader::Result result = lines_.next(line);
+      if (result == LineReader::Result::kLine) return true;
+      std::fputs(result == LineReader::Result::kInterrupted ? "\n(/quit or ^D ends)\n" : terminal_ ? "\n" : "", stderr);
+      if (result == LineReader::Result::kEnd) return false;
     }
   }
 
@@ -256,6 +285,7 @@ class Conversation {
   }
 
   Asker& asker_;
+  LineReader lines_;
   ChatSession session_;
   const bool terminal_;
   bool good_ = true;

@@ -8,7 +8,7 @@ import unittest
 
 import braid
 
-COMMANDS = ("serve", "generate", "verify", "eval", "plan", "render")
+COMMANDS = ("serve", "generate", "verify", "eval", "plan", "render", "chat")
 
 
 class Words(braid.TestCase):
@@ -30,6 +30,9 @@ class Words(braid.TestCase):
                 result = self.expect(braid.run(command, flag))
                 self.assertIn(f"usage: braid {command} [options]", result.out)
                 self.assertEqual(result.err, "")
+        for benchmark in ("latency", "throughput", "serve"):
+            self.assertIn(f"usage: braid bench {benchmark} [options]", self.expect(braid.run("bench", benchmark, "--help")).out)
+            self.assertIn(f"  {benchmark}", self.expect(braid.run("bench", "--help")).out)
         self.assertIn("--tensor-parallel-size, -tp", braid.run("plan", "--help").out)
         self.assertRegex(braid.run("--version").out, r"^braid \d+\.\d+")
 
@@ -38,8 +41,8 @@ class Words(braid.TestCase):
         self.assertIn("usage: braid verify", result.out)
 
     def test_unknown_command(self):
-        err = self.refused("chat")
-        self.assertIn("command 'chat' is unknown", err)
+        err = self.refused("walk")
+        self.assertIn("command 'walk' is unknown", err)
         self.assertIn("generate", err)
         self.refused()
 
