@@ -50,10 +50,6 @@ PeerBuffers::PeerBuffers(int place, int size, RunState& run) : run_(run) {
   cuda_or_fail(run_, cudaHostAlloc(reinterpret_cast<void**>(&aborted_), sizeof(int), cudaHostAllocPortable), "cudaHostAlloc");
   *aborted_ = 0;
   base_.aborted = aborted_;
-  int device = 0, major = 0;
-  cuda_or_fail(run_, cudaGetDevice(&device), "cudaGetDevice");
-  cuda_or_fail(run_, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  base_.overlaps = major >= 9;
   cuda_or_fail(run_, cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 

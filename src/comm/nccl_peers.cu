@@ -25,11 +25,6 @@ __device__ uint2 wait_line(const uint4* line, uint32_t number, const int* aborte
 
 template <bool kSum>
 __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
-#if __CUDA_ARCH__ >= 900
-  // The next kernel may place its blocks; this one waits until those in front are done.
-  asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
   const uint32_t number = *static_cast<volatile uint32_t*>(t.state) + 1;
   // Two sets of slots in turn: whoever has this collective's lines from all members knows that all are done with the one
   // before, so that the next may overwrite them.
@@ -78,16 +73,12 @@ __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
 cudaError_t launch_peer_task(const PeerTask& t, cudaStream_t stream) {
   const int64_t lines = (t.words + 1) / 2;
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>((lines + kThreads - 1) / kThreads, 1, kMostBlocks));
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = t.overlaps ? 1 : 0;
-  return cudaLaunchKernelEx(&config, t.sum ? peer_kernel<true> : peer_kernel<false>, t);
+  if (t.sum) {
+    peer_kernel<true><<<blocks, kThreads, 0, stream>>>(t);
+  } else {
+    peer_kernel<false><<<blocks, kThreads, 0, stream>>>(t);
+  }
+  return cudaGetLastError();
 }
 
 }  // namespace braid

@@ -22,7 +22,6 @@ struct PeerTask {
   int64_t in_step = 0;   // from the piece for one member to the next one's; 0: all get the same
   int64_t out_step = 0;  // from the place of one member's piece to the next one's; unused by sums
   int64_t words = 0;     // of a piece
-  bool overlaps = false; // on Hopper: placed while the kernel in front still runs
   bool sum = false;      // pieces are floats and are added in the tree over ranks
   int place = 0, size = 0;
   uint4* buffers[kMostPeers] = {};  // by member; [2][size senders][lines_per_slot]
