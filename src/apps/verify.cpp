@@ -55,7 +55,7 @@ Json to_json(int rank, const RankCounters& c) {
   for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
   return {{"rank", rank}, {"bytes_read", c.bytes_read}, {"weights_bytes", c.weights_bytes}, {"cache_bytes", c.cache_bytes},
           {"workspace_bytes", c.workspace_bytes}, {"kv_rows_written", c.kv_rows_written}, {"kv_rows_read", c.kv_rows_read},
-          {"row_tokens", c.row_tokens}, {"context_windows", c.context_windows}, {"context_layers", c.context.layers}, {"replicated_query_layers", c.context.replicated_queries},
+          {"row_tokens", c.row_tokens}, {"context_windows", c.context_windows}, {"mixed_steps", c.mixed_steps}, {"context_layers", c.context.layers}, {"replicated_query_layers", c.context.replicated_queries},
           {"fp8_query_layers", c.context.fp8_queries}, {"projected_before_merge_layers", c.context.projected_before_merge}, {"collectives", std::move(collectives)}};
 }
 

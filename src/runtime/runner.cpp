@@ -54,6 +54,7 @@ Tensor Runner::forward(const StepPlan& plan) {
   rows_read_ += step_.rows_read - part_step_.rows_unread;
   row_tokens_ += part_step_.row_tokens;
   context_windows_ += part_step_.n_windows;
+  mixed_steps_ += part_step_.parts.size() > 1;
   backend_->begin_step();
   BatchMeta batch = batch_of(step_, shard_, to_device(step_.ints));
   if (!part_step_.parts.empty()) {
@@ -79,6 +80,7 @@ RankCounters Runner::counters() const {
   c.kv_rows_read = rows_read_;
   c.row_tokens = row_tokens_;
   c.context_windows = context_windows_;
+  c.mixed_steps = mixed_steps_;
   c.collectives = parallel_.tp().counts();
   c.collectives.insert(parallel_.dcp().counts().begin(), parallel_.dcp().counts().end());
   c.context = model_->context_use();
