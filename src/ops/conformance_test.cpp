@@ -1,7 +1,9 @@
-// Every operation on the cpu backend, at every instruction-set level this machine runs and with one and several
-// threads, against the reference.
+// Every operation against the reference: on the cpu backend, at every instruction-set level this machine runs and with
+// one and several threads, and on a GPU where there is one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "ops/conformance_cases.h"
@@ -46,6 +48,20 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
   EXPECT_LE(worst, tolerance * largest) << "largest value " << largest;
 }
 
+void expect_same_results(Backend& got_on, const PreparedCase& got, Backend& want_on, const PreparedCase& want,
+                         double tolerance) {
+  ASSERT_EQ(got.outputs.size(), want.outputs.size());
+  for (size_t i = 0; i < want.outputs.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "output " << i);
+    const Tensor &x = got.outputs[i], &y = want.outputs[i];
+    if (x.dtype == DType::kI32) {
+      expect_same_ints(got_on, x, want_on, y);
+    } else {
+      expect_near(floats_of(got_on, x), floats_of(want_on, y), tolerance);
+    }
+  }
+}
+
 class Conformance : public testing::TestWithParam<std::string> {};
 
 TEST_P(Conformance, EqualsReference) {
@@ -62,16 +78,7 @@ TEST_P(Conformance, EqualsReference) {
       cpu->begin_step();
       const PreparedCase got = c.prepare(*cpu);
       got.run();
-      ASSERT_EQ(got.outputs.size(), want.outputs.size());
-      for (size_t i = 0; i < want.outputs.size(); ++i) {
-        SCOPED_TRACE(testing::Message() << "output " << i);
-        const Tensor &x = got.outputs[i], &y = want.outputs[i];
-        if (x.dtype == DType::kI32) {
-          expect_same_ints(*cpu, x, *reference, y);
-        } else {
-          expect_near(floats_of(*cpu, x), floats_of(*reference, y), c.tolerance);
-        }
-      }
+      expect_same_results(*cpu, got, *reference, want, c.tolerance);
     }
     if (HasFatalFailure()) return;
   }
@@ -79,6 +86,47 @@ TEST_P(Conformance, EqualsReference) {
 
 INSTANTIATE_TEST_SUITE_P(EveryLevel, Conformance, testing::ValuesIn(cpu_levels()),
                          [](const auto& level) { return level.param; });
+
+// The first words of the cases' names, so that a family can be run alone (under compute-sanitizer, say).
+class CudaConformance : public testing::TestWithParam<const char*> {};
+
+constexpr const char* kFamilies[] = {"linear ", "linear_rows", "head_linear", "moe", "rms_norm", "add_rms_norm", "silu_mul", "embed", "add,",
+                                     "gqa_rope_cache", "mla_rope_cache", "attention ", "attention_partial",
+                                     "attention_rows", "gather_cache", "merge_results", "route"};
+
+TEST_P(CudaConformance, EqualsReference) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU is usable here";
+  int n = 0;
+  for (const bool reproducible : {false, true}) {
+    const std::unique_ptr<Backend> cuda = make_cuda_backend({0, reproducible});
+    for (const ConformanceCase& c : conformance_cases()) {
+      if (!c.name.starts_with(GetParam())) continue;
+      ++n;
+      SCOPED_TRACE(c.name + (reproducible ? " (reproducible)" : ""));
+      const std::unique_ptr<Backend> reference = make_reference_backend();
+      const PreparedCase want = c.prepare(*reference);
+      want.run();
+      cuda->begin_step();
+      const PreparedCase got = c.prepare(*cuda);
+      got.run();
+      expect_same_results(*cuda, got, *reference, want, c.tolerance);
+    }
+  }
+  EXPECT_GT(n, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaConformance, testing::ValuesIn(kFamilies), [](const auto& family) {
+  std::string name = family.param;
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+  return name;
+});
+
+TEST(CudaConformance, FamiliesCoverEveryCase) {
+  for (const ConformanceCase& c : conformance_cases()) {
+    EXPECT_TRUE(std::any_of(std::begin(kFamilies), std::end(kFamilies), [&](const char* f) { return c.name.starts_with(f); }))
+        << c.name;
+  }
+}
 
 TEST(CpuLevels, AnUnknownLevelIsTheUsersFault) { EXPECT_THROW(make_cpu_backend({1, "v9"}), Error); }
 

@@ -200,7 +200,7 @@ ChatTemplateSource read_chat_template(const std::string& model_dir) {
   }
   if (found.is_array())
     for (const Json& named : found)
-      if (named.is_object() && named.value("name", "") == "default" && named.contains("template") &&
+      if (named.is_object() && named.contains("name") && named["name"] == "default" && named.contains("template") &&
           named["template"].is_string()) {
         source.text = named["template"].get<std::string>();
         return source;

@@ -101,6 +101,20 @@ TEST(ChatTemplate, RequestVariables) {
   EXPECT_THROW(t.render(OrderedJson::parse(R"({"messages": [], "chat_template_kwargs": 1})"), local_now()), Error);
 }
 
+TEST(ChatTemplate, NamedTemplatesOfAModelFolder) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "named_templates";
+  std::filesystem::create_directories(folder);
+  const auto text_of = [&](const char* config) {
+    std::ofstream(folder / "tokenizer_config.json") << config;
+    return read_chat_template(folder.string()).text;
+  };
+  EXPECT_EQ(text_of(R"({"chat_template": "T"})"), "T");
+  EXPECT_EQ(text_of(R"({"chat_template": [{"name": 5, "template": "F"}, {"name": "default", "template": "D"}]})"), "D");
+  EXPECT_THROW(text_of(R"({"chat_template": [{"name": "tool_use", "template": "U"}, 7, {"template": "N"}]})"), Error);
+  EXPECT_THROW(text_of("{}"), Error);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(ChatTemplate, IsoTimes) {
   EXPECT_EQ(parse_iso_time("2026-01-15T10:30:00").tm_wday, 4);
   EXPECT_EQ(parse_iso_time("2026-01-15 10:30:00.5Z").tm_hour, 10);

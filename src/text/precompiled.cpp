@@ -46,6 +46,8 @@ CharsMap::CharsMap(const std::string& base64) {
   std::memcpy(trie_.data(), blob.data() + 4, trie_.size() * 4);
   replacements_ = blob.substr(4 + trie_.size() * 4);
   if (!is_valid_utf8(replacements_)) throw Error("precompiled_charsmap holds invalid UTF-8");
+  for (size_t c = 0; c < kept_.size(); ++c) kept_[c] = !replacement(std::string(1, static_cast<char>(c)));
+  kept_['\r'] = false;  // with a newline it makes one grapheme
 }
 
 std::optional<std::string_view> CharsMap::replacement(std::string_view chunk) const {
@@ -69,7 +71,13 @@ std::optional<std::string_view> CharsMap::replacement(std::string_view chunk) co
 std::string CharsMap::apply(std::string_view text) const {
   std::string out;
   out.reserve(text.size());
+  const auto is_ascii = [&](size_t at) { return static_cast<unsigned char>(text[at]) < 0x80; };
   for (size_t pos = 0; pos < text.size();) {
+    // An ASCII character before another is a grapheme of its own.
+    if (is_ascii(pos) && kept_[static_cast<size_t>(text[pos])] && (pos + 1 == text.size() || is_ascii(pos + 1))) {
+      out += text[pos++];
+      continue;
+    }
     const size_t end = next_grapheme(text, pos);
     const std::string_view grapheme = text.substr(pos, end - pos);
     const auto whole = grapheme.size() < 6 ? replacement(grapheme) : std::nullopt;

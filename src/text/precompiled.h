@@ -1,6 +1,7 @@
 // SentencePiece's compiled character map (the normalizer "Precompiled"): a double-array trie from character sequences
 // to offsets into a blob of zero-terminated replacements.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ class CharsMap {
 
   std::vector<uint32_t> trie_;
   std::string replacements_;
+  std::array<bool, 128> kept_{};  // ASCII characters that stand for themselves
 };
 
 }  // namespace braid

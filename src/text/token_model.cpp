@@ -96,24 +96,29 @@ class Unigram final : public TokenModel {
   }
 
   void encode(std::string_view word, std::vector<int32_t>& ids) const override {
-    const std::vector<Step> best = best_path(word);
-    const size_t n_before = ids.size();
+    thread_local Scratch scratch;
+    std::vector<Step>& best = scratch.best;
+    find_best_path(word, best);
     // From the end to the start; neighbouring unknown characters become one.
     size_t unknown_end = 0;
-    std::vector<Part> parts;
+    std::vector<Part>& parts = scratch.parts;
+    parts.clear();
     for (size_t end = word.size(); end > 0; end = best[end].start) {
       if (best[end].id == unknown_) {
         if (unknown_end == 0) unknown_end = end;
-        if (best[end].start == 0) parts.push_back({0, unknown_end});
+        if (best[end].start == 0) parts.push_back({0, unknown_end, unknown_});
         continue;
       }
-      if (unknown_end > 0) parts.push_back({end, unknown_end});
+      if (unknown_end > 0) parts.push_back({end, unknown_end, unknown_});
       unknown_end = 0;
-      parts.push_back({best[end].start, end});
+      parts.push_back({best[end].start, end, best[end].id});
     }
-    ids.reserve(n_before + parts.size());
     for (auto part = parts.rbegin(); part != parts.rend(); ++part)
-      add_part(word.substr(part->begin, part->end - part->begin), ids);
+      if (part->id == unknown_)
+        add_unknown(word.substr(part->begin, part->end - part->begin), ids);
+      else
+        ids.push_back(part->id);
+    if (word.size() > kScratchBytes) scratch = {};
   }
 
  private:
@@ -124,10 +129,16 @@ class Unigram final : public TokenModel {
   };
   struct Part {
     size_t begin, end;
+    int32_t id;
   };
+  struct Scratch {  // words are short and many: their buffers are kept, those of a text without blanks are not
+    std::vector<Step> best;
+    std::vector<Part> parts;
+  };
+  static constexpr size_t kScratchBytes = 4096;
 
-  std::vector<Step> best_path(std::string_view word) const {
-    std::vector<Step> best(word.size() + 1);
+  void find_best_path(std::string_view word, std::vector<Step>& best) const {
+    best.assign(word.size() + 1, Step());
     for (size_t start = 0; start < word.size();) {
       const double so_far = best[start].score;
       const size_t character = utf8_length(word[start]);
@@ -144,10 +155,10 @@ class Unigram final : public TokenModel {
       if (!has_single) offer(character, unknown_score_, unknown_);
       start += character;
     }
-    return best;
   }
 
-  void add_part(std::string_view part, std::vector<int32_t>& ids) const {
+  // Characters that no piece has; together they may still spell a token, such as the unknown one's own name.
+  void add_unknown(std::string_view part, std::vector<int32_t>& ids) const {
     const int32_t id = vocab_.find(part);
     if (id >= 0) return ids.push_back(id);
     const auto byte_id = [&](char b) { return byte_ids_[static_cast<unsigned char>(b)]; };

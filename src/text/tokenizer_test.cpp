@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -147,6 +148,21 @@ TEST(Tokenizer, TwoMegabytesOfOneLetterComeBack) {
   const auto t = Tokenizer::parse(small_tokenizer().dump());
   EXPECT_EQ(t->encode(std::string(2'000'000, 'a'), false), Ids(250'000, 5));
   EXPECT_EQ(t->encode(std::string(2'000'000, ' '), false), Ids(2'000'000, 4));
+}
+
+// Text of one character, or of two in turn, is one word to many patterns and the worst case of merging it. What is
+// quadratic takes minutes to hours here.
+TEST(Tokenizer, LongRunsComeBackForEveryKind) {
+  for (const GoldenTokenizer& g : golden_tokenizers()) {
+    for (const std::string unit : {"a", " ", "\n", "ab", "é", "한", "7", "!"}) {
+      std::string text;
+      while (text.size() < (unit == "a" ? 2'000'000 : 300'000)) text += unit;
+      const std::clock_t start = std::clock();
+      const Ids ids = g.tokenizer->encode(text, false);
+      g.tokenizer->decode(ids, false);
+      EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC) << g.name << ", \"" << unit << "\"";
+    }
+  }
 }
 
 TEST(Tokenizer, ThreadsShareOne) {

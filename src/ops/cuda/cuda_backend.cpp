@@ -10,6 +10,7 @@ namespace braid {
 namespace {
 
 constexpr int64_t kStagingBytes = int64_t{4} << 20;
+constexpr int64_t kLtWorkspaceBytes = int64_t{32} << 20;
 
 // Before anything else of the backend is made: memory and streams belong to the thread's current device.
 int use_device(int device) {
@@ -47,7 +48,8 @@ void* Staging::take(int64_t size) {
 }
 
 CudaBackend::CudaBackend(const CudaOptions& options)
-    : options_(options), memory_(use_device(options.device)), staging_(kStagingBytes) {
+    : options_(options), memory_(use_device(options.device)), staging_(kStagingBytes),
+      lt_(memory_.alloc(MemoryKind::kWorkspace, DType::kU8, {kLtWorkspaceBytes}).data, kLtWorkspaceBytes) {
   CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.device));
   if (properties_.major < 8) {
     throw Error("GPU {} ({}) has compute capability {}.{}; braid's kernels need 8.0 or more", options.device,
@@ -95,13 +97,17 @@ void CudaBackend::download(void* host, Tensor device) {
   sync();
 }
 
-Tensor CudaBackend::keep(Tensor w, MemoryKind kind) {
-  BRAID_CHECK(w.dense());
+Tensor CudaBackend::keep(Tensor w) {
   Tensor kept = w;
-  kept.data = alloc(kind, w.dtype, {w.n_elements()}).data;
-  if (w.n_elements() == 0) return kept;
-  CUDA_CHECK(cudaMemcpyAsync(kept.data, w.data, static_cast<size_t>(w.n_bytes()), cudaMemcpyDefault, stream_));
+  kept.data = alloc(MemoryKind::kWeights, w.dtype, {w.n_elements()}).data;
+  put(kept, w);
   return kept;
+}
+
+void CudaBackend::put(Tensor device, Tensor w) {
+  BRAID_CHECK(device.dense() && w.dense() && device.dtype == w.dtype && device.n_elements() == w.n_elements());
+  if (w.n_elements() == 0) return;
+  CUDA_CHECK(cudaMemcpyAsync(device.data, w.data, static_cast<size_t>(w.n_bytes()), cudaMemcpyDefault, stream_));
 }
 
 }  // namespace braid

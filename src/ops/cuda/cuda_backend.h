@@ -7,11 +7,13 @@
 // product is computed by one kernel whose order of summation depends on K alone. In the default mode products go to
 // cuBLASLt or to narrow kernels by the number of rows, and a row's last bits may then change with that number.
 #pragma once
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include "ops/backend.h"
+#include "ops/cuda/attention.h"
 #include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/lt_products.h"
+#include "ops/cuda/product.h"
 
 namespace braid {
 
@@ -82,13 +84,21 @@ class CudaBackend final : public Backend {
   void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow>) override;
 
  private:
-  Tensor keep(Tensor w, MemoryKind kind);  // a dense copy on the device; w lies on either side
+  static constexpr int64_t kTileRows = 16;  // up to here our own tiles are at least as fast as cuBLASLt
+
+  Tensor keep(Tensor w);              // weights of the same type and shape on the device; w lies on either side
+  void put(Tensor device, Tensor w);  // the same into memory that is there already
+  void product(const cuda::ProductArgs&);
+  void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
+  void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);
+  void check_attention(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int64_t dv) const;
 
   CudaOptions options_;
   cudaDeviceProp properties_{};
   cudaStream_t stream_ = nullptr;
   CudaMemory memory_;
   Staging staging_;
+  LtProducts lt_;
 };
 
 }  // namespace braid

@@ -87,6 +87,8 @@ TEST(Jinja, RandomTemplatesMatchPython) {
 TEST(Jinja, SyntaxErrorsHaveLineAndColumn) {
   EXPECT_EQ(error_of("a\n  {% nonsense %}").find("chat template, line 2, column 6: unknown tag 'nonsense'"), 0u);
   EXPECT_EQ(error_of("é{{ 1 + }}").find("chat template, line 1, column 9:"), 0u) << error_of("é{{ 1 + }}");
+  EXPECT_EQ(error_of("{{ 1 }}\n{{ 1 | upper | nope }}"), "chat template, line 2, column 16: no filter named 'nope'");
+  EXPECT_EQ(error_of("{{ 1 is not nope }}"), "chat template, line 1, column 13: no test named 'nope'");
   EXPECT_NE(error_of("{% if 1 %}").find("the template ends before 'endif'"), std::string::npos);
   EXPECT_NE(error_of("{{ 'a }}").find("not closed"), std::string::npos);
   EXPECT_NE(error_of("{% include 'x' %}").find("not available"), std::string::npos);

@@ -481,9 +481,10 @@ ExprPtr ExpressionParser::parse_filters(ExprPtr input, bool starts_inline) {
     if (!starts_inline) advance();
     starts_inline = false;
     ExprPtr node = add(make(ExprKind::kFilter, line_here()), std::move(input));
+    const size_t name_at = current().offset;
     node->name = parse_dotted_name();
     node->builtin = find_filter(node->name);
-    if (node->builtin < 0 && soft_ == 0) fail(fmt::format("no filter named '{}'", node->name));
+    if (node->builtin < 0 && soft_ == 0) source_.fail(name_at, fmt::format("no filter named '{}'", node->name));
     node->arguments = at_operator("(") ? parse_arguments(*node) : std::make_unique<ArgumentExprs>();
     input = std::move(node);
   }
@@ -494,9 +495,10 @@ ExprPtr ExpressionParser::parse_test(ExprPtr subject) {
   ExprPtr node = add(make(ExprKind::kTest, line_here()), std::move(subject));
   advance();
   const bool negated = skip_name("not");
+  const size_t name_at = current().offset;
   node->name = parse_dotted_name();
   node->builtin = find_test(node->name);
-  if (node->builtin < 0 && soft_ == 0) fail(fmt::format("no test named '{}'", node->name));
+  if (node->builtin < 0 && soft_ == 0) source_.fail(name_at, fmt::format("no test named '{}'", node->name));
   if (at_operator("(")) {
     node->arguments = parse_arguments(*node);
   } else {

@@ -1,0 +1,161 @@
+// Weights and products: linear layers, per-head products, mixtures of experts.
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/moe.h"
+
+namespace braid {
+namespace {
+
+constexpr int kMaxSlices = 8;
+constexpr int kMaxExperts = 1024;
+constexpr int64_t kPartBytes = int64_t{512} << 20;  // most scratch for what a step's experts return
+
+void check_slices(int64_t k, int slices) {
+  BRAID_CHECK(1 <= slices && slices <= kMaxSlices && (slices & (slices - 1)) == 0 && k % slices == 0,
+              "K {} in {} slices", k, slices);
+}
+
+}  // namespace
+
+LinearWeight CudaBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
+  check_slices(w.dim(1), k_slices);
+  return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}};
+}
+
+LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
+  return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
+}
+
+HeadWeight CudaBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+
+ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
+  check_slices(ffn, k_slices);
+  BRAID_CHECK(count <= kMaxExperts, "{} experts on one GPU", count);
+  return {first,
+          count,
+          hidden,
+          ffn,
+          k_slices,
+          stored,
+          alloc(MemoryKind::kWeights, stored, {count, 2 * ffn, hidden}),
+          alloc(MemoryKind::kWeights, stored, {count, hidden, ffn})};
+}
+
+void CudaBackend::pack_expert(ExpertWeights& e, int expert, Tensor gate, Tensor up, Tensor down) {
+  BRAID_CHECK(e.first <= expert && expert < e.first + e.count);
+  const int64_t i = expert - e.first;
+  const Tensor gate_up = e.gate_up.rows(i, i + 1).view({2 * e.ffn, e.hidden});
+  put(gate_up.rows(0, e.ffn), gate);
+  put(gate_up.rows(e.ffn, 2 * e.ffn), up);
+  put(e.down.rows(i, i + 1).view({e.hidden, e.ffn}), down);
+}
+
+void CudaBackend::product(const cuda::ProductArgs& a) {
+  if (options_.reproducible) {
+    cuda::product(stream_, a);
+  } else if (cuda::product_narrow_takes(a)) {
+    cuda::product_narrow(stream_, a);
+  } else if (a.m > kTileRows && LtProducts::takes(a)) {
+    lt_(stream_, a);
+  } else {
+    cuda::product(stream_, a);
+  }
+}
+
+void CudaBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
+  BRAID_CHECK(x.dim(1) == w.k && y.dim(1) == w.n && x.dim(0) == y.dim(0));
+  if (y.n_elements() == 0) return;
+  cuda::ProductArgs a;
+  a.x = x.data;
+  a.w = w.packed.data;
+  a.y = y.data;
+  a.bias = w.bias ? w.bias.as<float>() : nullptr;
+  a.x_type = x.dtype;
+  a.w_type = w.stored;
+  a.y_type = y.dtype;
+  a.x_stride = x.stride[0];
+  a.y_stride = y.stride[0];
+  a.m = x.dim(0);
+  a.n = w.n;
+  a.k = w.k;
+  a.k_slices = w.k_slices;
+  product(a);
+}
+
+void CudaBackend::head_linear(Tensor y, Tensor x, const HeadWeight& w) {
+  BRAID_CHECK(x.dim(1) == w.heads && x.dim(2) == w.k && y.dim(2) == w.n && x.dim(0) == y.dim(0));
+  if (y.n_elements() == 0) return;
+  cuda::ProductArgs a;
+  a.x = x.data;
+  a.w = w.packed.data;
+  a.y = y.data;
+  a.x_type = x.dtype;
+  a.w_type = w.stored;
+  a.y_type = y.dtype;
+  a.x_stride = x.stride[0];
+  a.y_stride = y.stride[0];
+  a.x_batch = x.stride[1];
+  a.y_batch = y.stride[1];
+  a.m = x.dim(0);
+  a.n = w.n;
+  a.k = w.k;
+  a.batches = static_cast<int>(w.heads);
+  product(a);
+}
+
+void CudaBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w) {
+  const int64_t tokens = x.dim(0), top_k = ids.dim(1);
+  const int64_t token_bytes = top_k * w.hidden * int64_t{sizeof(float)};
+  const int64_t step = std::max<int64_t>(1, std::min(tokens, kPartBytes / token_bytes));
+  for (int64_t t = 0; t < tokens; t += step) {
+    const int64_t end = std::min(tokens, t + step);
+    moe_rows(y.rows(t, end), x.rows(t, end), ids.rows(t, end), weights.rows(t, end), w);
+  }
+}
+
+// The rows of one expert are a group; each of its products is one launch over all groups.
+void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w) {
+  const ScratchScope temporary(*this);
+  const int64_t pairs = ids.dim(0) * ids.dim(1);
+  const int tile_rows = cuda::product_tile_rows(x.dtype, w.stored, pairs / std::max(w.count, 1));
+  Tensor memory = scratch(DType::kI32, {cuda::group_ints(pairs, w.count, tile_rows)});
+  const Tensor gated = scratch(x.dtype, {pairs, w.ffn}), parts = scratch(DType::kF32, {pairs, w.hidden});
+  cuda::ProductArgs a;
+  a.groups = cuda::group_pairs(stream_, ids, w.first, w.count, tile_rows, memory.as<int32_t>());
+  const int32_t* pair_rows = a.groups.y_rows;
+  a.w_type = w.stored;
+  a.m = pairs;
+
+  a.x = x.data;
+  a.x_type = x.dtype;
+  a.x_stride = x.stride[0];
+  a.w = w.gate_up.data;
+  a.y = gated.data;
+  a.y_type = gated.dtype;
+  a.y_stride = gated.stride[0];
+  a.n = w.ffn;
+  a.k = w.hidden;
+  a.gated = true;
+  a.groups.y_rows = nullptr;
+  cuda::product(stream_, a);
+
+  a.x = gated.data;
+  a.x_stride = gated.stride[0];
+  a.w = w.down.data;
+  a.y = parts.data;
+  a.y_type = DType::kF32;
+  a.y_stride = parts.stride[0];
+  a.n = w.hidden;
+  a.k = w.ffn;
+  a.k_slices = w.k_slices;
+  a.gated = false;
+  a.groups.x_rows = nullptr;
+  a.groups.y_rows = pair_rows;
+  cuda::product(stream_, a);
+  cuda::combine_experts(stream_, y, parts, ids, weights, w.first, w.count);
+}
+
+}  // namespace braid

@@ -1,0 +1,16 @@
+// A mixture of experts on the device: which rows go to which expert, and the sum of what comes back.
+#pragma once
+#include "ops/backend.h"
+#include "ops/cuda/product.h"
+
+namespace braid::cuda {
+
+// Integers that group_pairs() fills: two arrays of `pairs`, one of `experts`, two of tiles and the number of tiles.
+int64_t group_ints(int64_t pairs, int experts, int tile_rows);
+// Groups the (token, choice) pairs whose expert is one of [first, first + experts): x_rows are tokens, y_rows pairs.
+RowGroups group_pairs(cudaStream_t, Tensor ids /*[T, k]*/, int first, int experts, int tile_rows, int32_t* memory);
+// y[t] = sum over t's choices held here, in order, of weights[t, j] * parts[t * k + j].
+void combine_experts(cudaStream_t, Tensor y, Tensor parts /*float32 [T k, H]*/, Tensor ids, Tensor weights, int first,
+                     int experts);
+
+}  // namespace braid::cuda

@@ -1,0 +1,149 @@
+// Routing: a warp chooses the experts of one row, exactly as ops/route.cpp defines it.
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kWarps = 2;  // what fits shared memory with 1024 experts
+constexpr int kNone = 0x7fffffff;
+
+struct RouteArgs {
+  int32_t* ids;
+  float* weights;
+  const float *logits, *bias;
+  int64_t ids_stride, weights_stride, logits_stride, n_rows;
+  int n_experts;
+  RouterSpec spec;
+};
+
+struct Best {
+  float value;
+  int index;
+};
+// The larger value, the lower index on ties; kNone is never better than an index.
+__device__ Best better(Best a, Best b) {
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+__device__ Best warp_best(Best x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {
+    x = better(x, {__shfl_xor_sync(~0u, x.value, d), __shfl_xor_sync(~0u, x.index, d)});
+  }
+  return x;
+}
+
+// Sets marks[i] of the n largest values among those with marks[i] == 0; -1 is out of the question.
+__device__ void mark_largest(int8_t* marks, const float* values, int size, int n) {
+  const int lane = threadIdx.x % kWarp;
+  for (int round = 0; round < n; ++round) {
+    Best best{-BRAID_INFINITY, kNone};
+    for (int i = lane; i < size; i += kWarp) {
+      if (marks[i] == 0) best = better(best, {values[i], i});
+    }
+    best = warp_best(best);
+    if (lane == 0 && best.index != kNone) marks[best.index] = 1;
+    __syncwarp();
+  }
+}
+
+__device__ float group_value(const float* members, int size, GroupScore how) {
+  float first = -BRAID_INFINITY, second = -BRAID_INFINITY;
+  for (int i = 0; i < size; ++i) {
+    const float v = members[i];
+    if (v > first) {
+      second = first;
+      first = v;
+    } else if (v > second) {
+      second = v;
+    }
+  }
+  return how == GroupScore::kTopTwoSum ? first + second : first;
+}
+
+__device__ double warp_sum(double x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d);
+  return x;
+}
+
+// Scores in double: routers have few logits, and near ties should fall as in the reference.
+__device__ void score(float* scores, const float* logits, int n, RouterScore how) {
+  const int lane = threadIdx.x % kWarp;
+  float max = -BRAID_INFINITY;
+  for (int i = lane; i < n; i += kWarp) max = fmaxf(max, logits[i]);
+  max = warp_max(max);
+  double sum = 0.0;
+  if (how == RouterScore::kSoftmax) {
+    for (int i = lane; i < n; i += kWarp) sum += exp(static_cast<double>(logits[i]) - max);
+    sum = warp_sum(sum);
+  }
+  for (int i = lane; i < n; i += kWarp) {
+    const double z = logits[i];
+    scores[i] = static_cast<float>(how == RouterScore::kSoftmax ? exp(z - max) / sum : 1.0 / (1.0 + exp(-z)));
+  }
+}
+
+__global__ void route_kernel(RouteArgs a) {
+  extern __shared__ float memory[];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, n = a.n_experts;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
+  // Per warp: scores and ranks of the experts, values of groups (as many as experts at most), then the marks.
+  float* scores = memory + warp * 3 * n;
+  float *ranks = scores + n, *groups = ranks + n;
+  int8_t* marks = reinterpret_cast<int8_t*>(memory + kWarps * 3 * n) + warp * 2 * n;
+  int8_t* group_marks = marks + n;
+  if (row >= a.n_rows) return;
+  score(scores, a.logits + row * a.logits_stride, n, a.spec.score);
+  __syncwarp();
+  for (int i = lane; i < n; i += kWarp) {
+    const float v = a.bias ? scores[i] + a.bias[i] : scores[i];
+    ranks[i] = isnan(v) ? -BRAID_INFINITY : v;
+    marks[i] = group_marks[i] = 0;
+  }
+  __syncwarp();
+  if (a.spec.group_score != GroupScore::kNone && a.spec.n_groups > 1) {
+    const int size = n / a.spec.n_groups;
+    for (int g = lane; g < a.spec.n_groups; g += kWarp) groups[g] = group_value(ranks + g * size, size, a.spec.group_score);
+    __syncwarp();
+    mark_largest(group_marks, groups, a.spec.n_groups, a.spec.top_groups);
+    for (int i = lane; i < n; i += kWarp) marks[i] = group_marks[i / size] ? 0 : -1;
+    __syncwarp();
+  }
+  mark_largest(marks, ranks, n, a.spec.top_k);
+
+  // Ascending ids; the sum in their order.
+  float* const chosen_scores = groups;
+  int found = 0;
+  for (int i0 = 0; i0 < n; i0 += kWarp) {
+    const int i = i0 + lane;
+    const bool chosen = i < n && marks[i] == 1;
+    const unsigned all = __ballot_sync(~0u, chosen);
+    if (chosen) {
+      const int at = found + __popc(all & ((1u << lane) - 1));
+      a.ids[row * a.ids_stride + at] = i;
+      chosen_scores[at] = scores[i];
+    }
+    found += __popc(all);
+  }
+  __syncwarp();
+  float sum = 0.0f;
+  for (int j = 0; j < found; ++j) sum += chosen_scores[j];
+  for (int j = lane; j < found; j += kWarp) {
+    const float w = a.spec.renormalise ? chosen_scores[j] / (sum + 1e-20f) : chosen_scores[j];
+    a.weights[row * a.weights_stride + j] = w * a.spec.scale;
+  }
+}
+
+}  // namespace
+
+void route(cudaStream_t stream, Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec& spec) {
+  const RouteArgs a{data_of<int32_t>(ids), data_of<float>(weights), data_of<float>(logits), data_of<float>(bias),
+                    ids.stride[0],         weights.stride[0],       logits.stride[0],       logits.dim(0),
+                    static_cast<int>(logits.dim(1)), spec};
+  const size_t shared = kWarps * static_cast<size_t>(a.n_experts) * (3 * sizeof(float) + 2);
+  route_kernel<<<blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, stream>>>(a);
+  CUDA_CHECK_LAUNCH("route");
+}
+
+}  // namespace braid::cuda
