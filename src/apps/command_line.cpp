@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/foreign_options.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -36,16 +37,31 @@ void apply_config_file(OptionTable& table, const std::string& path, std::vector<
   }
 }
 
-// In our spelling, values untouched, less the switches that were given a value.
-std::vector<std::string> in_our_spelling(OptionTable& table, const std::vector<std::string>& arguments, std::vector<std::string>& problems) {
+// Takes an option that only others have off the list, with its value. `next`: what follows it, if anything.
+bool take_foreign(const std::string& name, bool has_value, const std::string* next, size_t& i, ParsedArguments& parsed) {
+  const ForeignOption* foreign = foreign_option(name);
+  if (!foreign) return false;
+  const bool value_follows = !has_value && next && (foreign->value == ForeignValue::kOne || (foreign->value == ForeignValue::kOptional && next->rfind('-', 0) != 0));
+  if (value_follows) ++i;
+  (foreign->refused ? parsed.problems : parsed.notes)
+      .push_back(fmt::format("--{}{}: {}", name, foreign->refused ? "" : " is accepted and changes nothing", foreign->reason));
+  return true;
+}
+
+// In our spelling, values untouched, less the switches that were given a value, others' options, and a model's name that
+// stands first without its option.
+std::vector<std::string> in_our_spelling(OptionTable& table, const std::vector<std::string>& arguments, ParsedArguments& parsed) {
   std::vector<std::string> result;
-  for (size_t i = 0; i < arguments.size(); ++i) {
+  const bool names_model = !arguments.empty() && !arguments[0].empty() && arguments[0][0] != '-' && table.find("model");
+  if (names_model) result = {"--model", arguments[0]};
+  for (size_t i = names_model ? 1 : 0; i < arguments.size(); ++i) {
     std::string s = normalise(arguments[i]);
     const size_t equals = s.find('=');
     const std::string name = s.rfind("--", 0) == 0 ? s.substr(2, std::min(equals, s.size()) - 2) : "";
     const OptionRow* row = name.empty() ? nullptr : table.find(name);
+    if (!row && !name.empty() && take_foreign(name, equals != std::string::npos, i + 1 < arguments.size() ? &arguments[i + 1] : nullptr, i, parsed)) continue;
     if (row && row->is_switch() && equals != std::string::npos) {
-      problems.push_back(fmt::format("--{} is a switch and takes no value, got '{}'", row->name, s.substr(equals + 1)));
+      parsed.problems.push_back(fmt::format("--{} is a switch and takes no value, got '{}'", row->name, s.substr(equals + 1)));
       continue;
     }
     result.push_back(std::move(s));
@@ -92,7 +108,7 @@ ParsedArguments parse_arguments(OptionTable& table, const std::vector<std::strin
       app.add_option(names, values[row.name])->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
     }
   }
-  parse_all(app, in_our_spelling(table, arguments, parsed.problems), parsed.problems);
+  parse_all(app, in_our_spelling(table, arguments, parsed), parsed.problems);
   if (parsed.help) return parsed;
   for (const std::string& extra : app.remaining()) {
     if (extra.rfind("--", 0) != 0) {

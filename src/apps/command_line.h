@@ -1,5 +1,5 @@
 // From argv to a filled option table. vLLM's and ATOM's habits are understood: -tp 2 as well as --tp 2, underscores for dashes,
-// --no-NAME for a switch. All problems are collected, so that a user sees them together.
+// --no-NAME for a switch, the model as the first word, and options that only they have. All problems are collected, so that a user sees them together.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,6 +10,7 @@ namespace braid {
 
 struct ParsedArguments {
   std::vector<std::string> problems;
+  std::vector<std::string> notes;  // worth telling, nothing wrong
   bool help = false;
 };
 

@@ -1,11 +1,13 @@
 #include "apps/engine_run.h"
 
 #include "base/log.h"
+#include "runtime/planning.h"
 
 namespace braid {
 
 std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer) {
   auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
+  check_weights_fit(setup, world->first_local(), world->n_local());
   auto executor = std::make_unique<Executor>(setup, std::move(world));
   if (!executor->is_driver()) {
     executor->follow();

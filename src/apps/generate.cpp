@@ -20,6 +20,7 @@ struct GenerateOptions {
   int max_tokens = -1;
   double temperature = 0, top_p = 1;
   int top_k = 0;
+  bool ignore_eos = false;
   bool json = false;
 };
 
@@ -68,6 +69,7 @@ int run_generate(const Arguments& arguments) {
   table.add("temperature", &o.temperature, "0: greedy").min = 0;
   table.add("top-p", &o.top_p, "share of probability kept").max = 1;
   table.add("top-k", &o.top_k, "tokens kept; 0: all");
+  table.add("ignore-eos", &o.ignore_eos, "go on after an end token, up to --max-tokens");
   table.add("json", &o.json, "print token_ids, text, logprobs, finish_reason and usage as JSON");
   add_engine_options(table, o.engine);
   std::vector<std::string> problems;
@@ -89,6 +91,7 @@ int run_generate(const Arguments& arguments) {
   request.sampling.temperature = static_cast<float>(o.temperature);
   request.sampling.top_p = static_cast<float>(o.top_p);
   request.sampling.top_k = o.top_k;
+  request.sampling.ignore_eos = o.ignore_eos;
   request.sampling.seed = o.engine.seed;
   const size_t n_prompt = request.prompt.size();
 

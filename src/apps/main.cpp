@@ -59,6 +59,7 @@ bool parse_or_help(const std::string& command, const std::string& summary, Optio
   }
   problems.insert(problems.end(), parsed.problems.begin(), parsed.problems.end());
   set_log_level(parse_log_level(log_level_name));
+  for (const std::string& note : parsed.notes) log_info("{}", note);
   return false;
 }
 

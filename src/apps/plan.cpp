@@ -13,6 +13,23 @@
 namespace braid {
 namespace {
 
+const char* on_off(bool b) { return b ? "on" : "off"; }
+const char* backend_of(const ContextOptions& o) { return o.exchange == ContextOptions::Exchange::kAllToAll ? "a2a" : "ag_rs"; }
+
+void print_variants(const RunPlan& plan) {
+  if (plan.variants.empty()) return;
+  std::printf("%-9s %-20s %-22s %16s %12s  per decode step of one token, rank 0\n", "backend", "query replication", "project before merge", "weights B", "KV tokens");
+  for (const PlanVariant& v : plan.variants) {
+    int64_t calls = 0, bytes = 0;
+    for (const auto& [name, c] : v.decode_collectives) {
+      if (name.rfind("dcp_", 0) == 0) calls += c.calls, bytes += c.bytes;
+    }
+    std::printf("%-9s %-20s %-22s %16lld %12lld  %lld dcp collectives, %lld B\n", backend_of(v.options), on_off(v.options.replicate_queries),
+                on_off(v.options.project_before_merge), static_cast<long long>(v.weights_bytes), static_cast<long long>(v.kv_tokens),
+                static_cast<long long>(calls), static_cast<long long>(bytes));
+  }
+}
+
 void print_table(const RunPlan& plan, const RankSetup& setup) {
   std::printf("%s\n%-5s %16s %16s %12s %16s %16s\n", layout_text(setup).c_str(), "rank", "weights B", "workspace B", "KV B/token", "KV B", "read B");
   for (const RankPlan& r : plan.ranks) {
@@ -30,6 +47,23 @@ void print_table(const RunPlan& plan, const RankSetup& setup) {
   for (const ContextChoice& c : setup.context.choices) {
     std::printf("%s %s, asked %s%s%s\n", c.option.c_str(), c.active.c_str(), c.asked.c_str(), c.reason.empty() ? "" : ": ", c.reason.c_str());
   }
+  print_variants(plan);
+}
+
+Json collectives_json(const std::map<std::string, CollectiveCount>& counts) {
+  Json collectives = Json::object();
+  for (const auto& [name, c] : counts) collectives[name] = {{"calls", c.calls}, {"bytes", c.bytes}};
+  return collectives;
+}
+
+Json variants_json(const RunPlan& plan) {
+  Json variants = Json::array();
+  for (const PlanVariant& v : plan.variants) {
+    variants.push_back({{"comm_backend", backend_of(v.options)}, {"enable_query_replication", v.options.replicate_queries},
+                        {"enable_project_before_merge", v.options.project_before_merge}, {"weights_bytes", v.weights_bytes},
+                        {"kv_tokens", v.kv_tokens}, {"decode_collectives", collectives_json(v.decode_collectives)}});
+  }
+  return variants;
 }
 
 Json context_json(const ContextUse& use, const ContextSetup& context) {
@@ -44,14 +78,12 @@ Json context_json(const ContextUse& use, const ContextSetup& context) {
 void print_json(const RunPlan& plan, const RankSetup& setup) {
   Json ranks = Json::array();
   for (const RankPlan& r : plan.ranks) {
-    Json collectives = Json::object();
-    for (const auto& [name, c] : r.decode_collectives) collectives[name] = {{"calls", c.calls}, {"bytes", c.bytes}};
     ranks.push_back({{"rank", r.rank}, {"weights_bytes", r.weights_bytes}, {"workspace_bytes", r.workspace_bytes},
                      {"kv_bytes_per_token", r.kv_bytes_per_token}, {"kv_bytes", r.kv_bytes}, {"file_bytes", r.file_bytes},
-                     {"decode_collectives", std::move(collectives)}});
+                     {"decode_collectives", collectives_json(r.decode_collectives)}});
   }
   const Json out = {{"ranks", std::move(ranks)}, {"kv_tokens", plan.kv_tokens}, {"kv_blocks", plan.n_blocks}, {"layout", layout_text(setup)},
-                    {"context_parallel", context_json(plan.ranks[0].context, setup.context)}};
+                    {"context_parallel", context_json(plan.ranks[0].context, setup.context)}, {"variants", variants_json(plan)}};
   std::printf("%s\n", to_string(out, 1).c_str());
 }
 

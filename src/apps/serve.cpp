@@ -92,6 +92,11 @@ int run_serve(const Arguments& arguments) {
   std::vector<std::string> problems;
   if (parse_or_help("serve", "answer over an OpenAI-compatible API", table, arguments, problems)) return kOk;
   const RankSetup setup = resolve(o.engine, problems);
+  const std::string tokenizer = o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer;
+  struct stat s {};
+  if (!tokenizer.empty() && (::stat(tokenizer.c_str(), &s) != 0 || !S_ISDIR(s.st_mode))) {
+    problems.push_back("no tokenizer: " + tokenizer + " is not a folder; give --tokenizer FOLDER");
+  }
   if (!problems.empty()) return refuse("serve", problems);
 
   o.server.http.port = o.server_port >= 0 ? o.server_port : o.port;
@@ -101,9 +106,8 @@ int run_serve(const Arguments& arguments) {
   o.server.version = BRAID_VERSION;
   if (!o.text.chat_template.empty()) o.text.chat_template = read_text_file(o.text.chat_template);
   const std::string generation_file = o.engine.model + "/generation_config.json";
-  struct stat s {};
   if (::stat(generation_file.c_str(), &s) == 0) o.server.default_sampling = sampling_defaults(read_json_file(generation_file));
-  const auto text = ModelText::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer, o.text);
+  const auto text = ModelText::load(tokenizer, o.text);
 
   const sigset_t signals = block_signals();
   const auto engine = start_engine(setup);

@@ -23,6 +23,14 @@ RC_GTEST_PROP(SequenceShard, LocalAndGlobalAreInverse, ()) {
   RC_ASSERT(s.local(g) == j);
 }
 
+RC_GTEST_PROP(SequenceShard, RunsOfOneTokenAreDealtInTurn, ()) {
+  SequenceShard s = random_shard();
+  s.interleave = 1;
+  const TokenPos g(*rc::gen::inRange(0, 5000));
+  RC_ASSERT(s.owns(g) == (g.value % s.n_ranks == s.rank));
+  RC_ASSERT(s.local(g).value == g.value / s.n_ranks);
+}
+
 RC_GTEST_PROP(SequenceShard, LocalLengthCountsOwnedPositions, ()) {
   SequenceShard s = random_shard();
   const int64_t n = *rc::gen::inRange(0, 400);

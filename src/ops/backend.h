@@ -129,7 +129,7 @@ class Backend {
   virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
   // Outputs [begin, end) of a packed weight, sharing its memory; `packed` is empty where the layout cannot be cut there.
   virtual LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const = 0;
-  virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]*/) = 0;
+  virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]; transposed: [heads, k, n]; outer strides free*/, bool transposed) = 0;
   virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
                                      int k_slices) = 0;
   virtual void pack_expert(ExpertWeights&, int expert /*global id*/, Tensor gate /*[F, H]*/, Tensor up /*[F, H]*/,

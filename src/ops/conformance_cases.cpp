@@ -64,14 +64,17 @@ void add_linear_rows(Cases& cases, int64_t n, int64_t begin, int64_t end, DType 
            });
 }
 
-void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type, bool shared = false) {
-  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}{}", t, heads, n, k, short_name(x_type), short_name(w_type), shared ? " shared" : ""),
+void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type,
+                     bool shared = false, bool transposed = false) {
+  add_case(cases, fmt::format("head_linear {}x{}x{}x{} {} {}{}{}", t, heads, n, k, short_name(x_type), short_name(w_type), shared ? " shared" : "", transposed ? " transposed" : ""),
            tolerance(x_type), [=](Inputs& in) {
              Tensor x = in.normals(x_type, {t, heads, k + 3}).columns(0, k);
              if (shared) x.stride[1] = 0;
              const Tensor y = in.poisoned(x_type, {t, heads, n + 4}).columns(0, n);
              Backend& be = in.backend();
-             auto w = std::make_shared<HeadWeight>(be.pack_heads(in.normals(w_type, {heads, n, k}, 0.2f)));
+             Tensor weights = transposed ? in.normals(w_type, {heads, k + 2, n}, 0.2f) : in.normals(w_type, {heads, n, k}, 0.2f);
+             weights.shape[1] = transposed ? k : n;  // the transposed heads lie apart
+             auto w = std::make_shared<HeadWeight>(be.pack_heads(weights, transposed));
              const auto elements = static_cast<double>(heads * n * k);
              return PreparedCase{[&be, x, y, w] { be.head_linear(y, x, *w); },
                                  {y},
@@ -205,17 +208,18 @@ void add_results(Cases& cases, int ranks, int first, int n_values, DType from, D
                        short_name(from), short_name(to)),
            tolerance(to), [=](Inputs& in) {
              const int64_t t = 5, n = 3, dv = 23;
-             const Tensor values = in.normals(from, {n_values, t, n, dv}), lses = in.normals(kF32, {ranks, t, n}, 3.0f);
-             std::vector<float> host(static_cast<size_t>(ranks * t * n));
+             const Tensor values = in.normals(from, {n_values, t, n, dv}), wide = in.normals(kF32, {ranks, t, n + 2}, 3.0f);
+             const Tensor lses = wide.columns(0, n);  // as they lie in a message
+             std::vector<float> host(static_cast<size_t>(wide.n_elements()));
              Backend& be = in.backend();
-             be.download(host.data(), lses);
+             be.download(host.data(), wide);
              for (int w = 0; w < ranks; ++w) {
-               const auto row = static_cast<size_t>(w * t * n);
-               host[row] = w % 2 ? NAN : -INFINITY;
-               if (w + 1 < ranks) host[row + 4] = w % 2 ? -INFINITY : INFINITY;
-               if (w == 0) host[row + 7] = -INFINITY;
+               auto lse = [&](int64_t token, int64_t head) -> float& { return host[static_cast<size_t>((w * t + token) * (n + 2) + head)]; };
+               lse(0, 0) = w % 2 ? NAN : -INFINITY;
+               if (w + 1 < ranks) lse(1, 1) = w % 2 ? -INFINITY : INFINITY;
+               if (w == 0) lse(2, 1) = -INFINITY;
              }
-             be.upload(lses, host.data());
+             be.upload(wide, host.data());
              if (first == 0) {  // what rank 0 leaves where it saw nothing must not matter
                const Tensor poison = in.poisoned(from, {dv});
                for (const auto& [token, head] : {std::pair{0, 0}, {2, 1}}) {
@@ -438,6 +442,7 @@ Cases conformance_cases() {
     add_linear_rows(cases, 600, 192, 384, x, w);
     add_linear_rows(cases, 600, 192, 600, x, w);
     add_linear_rows(cases, 600, 0, 600, x, w);
+    add_head_linear(cases, 5, 3, 40, 24, x, w, false, true);
     for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
     add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
     add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);

@@ -7,7 +7,7 @@ void range(OptionRow& row, double min, double max) { row.min = min, row.max = ma
 
 void add_model_options(OptionTable& t, EngineConfig& c) {
   t.set_group("model");
-  t.add("model", &c.model, "Hugging Face folder; a config.json alone where weights are dummy");
+  t.add("model", &c.model, "Hugging Face folder, or a config.json alone where weights are dummy; may stand first, without --model");
   t.add("tokenizer", &c.tokenizer, "folder of the tokenizer; default: the model's");
   t.add("load-format", &c.load_format, "auto: safetensors; dummy: weights from --seed and their names", {}).choices = {"auto", "safetensors", "dummy"};
   t.add("hf-overrides", &c.hf_overrides, "JSON object that replaces keys of config.json");

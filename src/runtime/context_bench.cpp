@@ -100,7 +100,7 @@ AttentionTimes time_attention(const std::string& model, int heads, int dcp, int6
       const Tensor latent = backend->alloc(MemoryKind::kWorkspace, setup.compute, {1, all, m.kv_lora_rank});
       const Tensor o = backend->alloc(MemoryKind::kWorkspace, setup.compute, {1, own, m.v_head});
       std::vector<std::byte> zeros(static_cast<size_t>(all * m.v_head * m.kv_lora_rank * size_of(setup.compute)));
-      const HeadWeight up = backend->pack_heads(Tensor(zeros.data(), setup.compute, {all, m.v_head, m.kv_lora_rank}));
+      const HeadWeight up = backend->pack_heads(Tensor(zeros.data(), setup.compute, {all, m.v_head, m.kv_lora_rank}), false);
       backend->fill_zero(q);
       backend->fill_zero(cache.k);
       for (int i = -5; i < rounds; ++i) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+
 namespace braid {
 namespace {
 
@@ -56,6 +58,31 @@ RC_GTEST_PROP(Lowering, EveryTokenIsStoredOnce, ()) {
   }
   RC_ASSERT(rows == plan.n_tokens());
   for (int n : stored) RC_ASSERT(n == 1);
+}
+
+// However long a sequence grows, its rows on any two ranks differ by an interleave at most.
+RC_GTEST_PROP(Lowering, RanksStayBalanced, ()) {
+  SequenceShard shard;
+  shard.n_ranks = *rc::gen::inRange(2, 9);
+  shard.interleave = *rc::gen::inRange(1, 17);
+  shard.block_size = 2 * shard.interleave;
+  PlannedSequence s;
+  s.id = RequestId(1);
+  s.tokens.assign(1, 7);
+  for (int64_t c = 0; c < shard.table_columns(10'000); ++c) s.blocks.push_back(BlockId(c));
+  StepPlan plan;
+  plan.sequences.push_back(s);
+  std::vector<int64_t> rows(static_cast<size_t>(shard.n_ranks), 0);
+  RankStep step;
+  for (int64_t g = 0; g < 10'000; ++g) {
+    plan.sequences[0].start = TokenPos(g);
+    for (shard.rank = 0; shard.rank < shard.n_ranks; ++shard.rank) {
+      lower(plan, shard, step);
+      rows[static_cast<size_t>(shard.rank)] += step.rows_written;
+    }
+    const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+    RC_ASSERT(*most - *least <= shard.interleave);
+  }
 }
 
 RC_GTEST_PROP(Lowering, LogitRowsAreTheAskedOnes, ()) {

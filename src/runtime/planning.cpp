@@ -42,7 +42,9 @@ class CountingBackend final : public Backend {
   LinearWeight linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const override {
     return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias};
   }
-  HeadWeight pack_heads(Tensor w) override { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+  HeadWeight pack_heads(Tensor w, bool transposed) override {
+    return {w.dim(0), w.dim(transposed ? 2 : 1), w.dim(transposed ? 1 : 2), w.dtype, keep(w)};
+  }
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType t, int k_slices) override {
     return {first, count, hidden, ffn, k_slices, t, alloc(MemoryKind::kWeights, t, {count, 2 * ffn, hidden}),
             alloc(MemoryKind::kWeights, t, {count, hidden, ffn})};
@@ -183,6 +185,37 @@ RankPlan plan_rank(const RankSetup& setup, int rank, PaperWorld& world, const We
   return p;
 }
 
+// KV blocks that rank's memory holds, or that were asked for.
+int64_t blocks_of(const RankSetup& setup, const RankPlan& r, int64_t memory_bytes) {
+  if (setup.config.num_kv_blocks > 0) return setup.config.num_kv_blocks;
+  const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(setup.virtual_block()));
+  const int64_t budget = memory_bytes > 0 ? static_cast<int64_t>(setup.config.memory_utilization * static_cast<double>(memory_bytes)) - r.weights_bytes - r.workspace_bytes
+                                          : kv_budget(setup, setup.config.layout.world());
+  return std::max<int64_t>(0, budget / block_bytes);
+}
+
+std::vector<PlanVariant> plan_variants(const RankSetup& setup, PaperWorld& world, const WeightSource& source, int64_t memory_bytes) {
+  std::vector<PlanVariant> variants;
+  if (setup.config.layout.dcp == 1) return variants;
+  const bool can_project = setup.model.mla && !setup.config.reproducible;
+  using Exchange = ContextOptions::Exchange;
+  for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kGatherScatter}) {
+    for (const bool replicate : {true, false}) {
+      for (const bool project : {true, false}) {
+        if (project && !can_project) continue;
+        RankSetup other = setup;
+        other.context.options.exchange = exchange;
+        other.context.options.replicate_queries = replicate;
+        other.context.options.project_before_merge = project;
+        RankPlan rank = plan_rank(other, 0, world, source);
+        variants.push_back({other.context.options, rank.weights_bytes, blocks_of(other, rank, memory_bytes) * setup.virtual_block(),
+                            std::move(rank.decode_collectives)});
+      }
+    }
+  }
+  return variants;
+}
+
 }  // namespace
 
 RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
@@ -190,21 +223,24 @@ RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
   PaperWorld world(setup.config.layout.world());
   const auto source = headers_of(setup);
   for (int rank = 0; rank < world.size(); ++rank) plan.ranks.push_back(plan_rank(setup, rank, world, *source));
+  plan.variants = plan_variants(setup, world, *source, memory_bytes);
 
   const int64_t block_tokens = setup.virtual_block();
-  plan.n_blocks = setup.config.num_kv_blocks;
-  if (plan.n_blocks == 0) {
-    plan.n_blocks = std::numeric_limits<int64_t>::max();
-    for (const RankPlan& r : plan.ranks) {
-      const auto block_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens));
-      const int64_t budget = memory_bytes > 0 ? static_cast<int64_t>(setup.config.memory_utilization * static_cast<double>(memory_bytes)) - r.weights_bytes - r.workspace_bytes
-                                              : kv_budget(setup, world.size());
-      plan.n_blocks = std::min(plan.n_blocks, std::max<int64_t>(0, budget / block_bytes));
-    }
-  }
+  plan.n_blocks = std::numeric_limits<int64_t>::max();
+  for (const RankPlan& r : plan.ranks) plan.n_blocks = std::min(plan.n_blocks, blocks_of(setup, r, memory_bytes));
   for (RankPlan& r : plan.ranks) r.kv_bytes = static_cast<int64_t>(r.kv_bytes_per_token * static_cast<double>(block_tokens * plan.n_blocks));
   plan.kv_tokens = plan.n_blocks * block_tokens;
   return plan;
+}
+
+void check_weights_fit(const RankSetup& setup, int first, int n_local) {
+  PaperWorld world(setup.config.layout.world());
+  const auto source = headers_of(setup);
+  const Runner one(setup, first, world, *source, std::make_unique<CountingBackend>());  // the others hold as much
+  const int64_t needed = one.counters().weights_bytes * n_local, machine = machine_memory_bytes();
+  if (needed <= machine) return;
+  throw Error("the weights of {} ranks take {:.1f} GB, this machine has {:.1f} GB; spread the ranks over hosts with mpirun, or see braid plan",
+              n_local, static_cast<double>(needed) * 1e-9, static_cast<double>(machine) * 1e-9);
 }
 
 }  // namespace braid

@@ -24,13 +24,24 @@ struct RankPlan {
   ContextUse context;
 };
 
+// What rank 0 would hold and send, and all ranks keep, with the settings of a decode-context-parallel group turned over.
+struct PlanVariant {
+  ContextOptions options;
+  int64_t weights_bytes = 0, kv_tokens = 0;
+  std::map<std::string, CollectiveCount> decode_collectives;
+};
+
 struct RunPlan {
   std::vector<RankPlan> ranks;
+  std::vector<PlanVariant> variants;  // empty without a group of more than one rank
   int64_t n_blocks = 0;
   int64_t kv_tokens = 0;
 };
 
 // `memory_bytes` is what each rank may use; 0: what this machine would give it.
 RunPlan plan_run(const RankSetup&, int64_t memory_bytes);
+
+// Throws Error where the weights of `n_local` ranks from `first` cannot be held in this machine's memory: before any is read.
+void check_weights_fit(const RankSetup&, int first, int n_local);
 
 }  // namespace braid

@@ -6,6 +6,7 @@ each rank holds and reads its own share of the rows and nothing else; what canno
 import itertools
 import json
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -240,6 +241,46 @@ class Dcp(unittest.TestCase):
                 for prompt in mode["prompts"]:
                     # Against float32: three bits of mantissa in random weights; bfloat16 alone gives 0.01 to 0.02.
                     self.assertLess(prompt["median_relative_rms"], 0.06)
+
+    def generated(self, *arguments):
+        code, out, err = run("generate", "deepseek_v3", "--json", "--dtype", "float32", "--load-format", "dummy", "--tokenizer", braid.DEMO, *arguments)
+        self.assertEqual(code, 0, err)
+        return json.loads(out), err
+
+    def test_any_number_of_gathered_heads(self):
+        # Widths that a kernel made for powers of two would pad: heads of the model, ranks, heads in a group.
+        for heads, tp, dcp, gathered in ((3, 3, 3, 3), (24, 8, 8, 24), (96, 8, 4, 48), (96, 8, 8, 96)):
+            shape = ["--hf-overrides", json.dumps({"num_attention_heads": heads, "num_key_value_heads": heads, "moe_intermediate_size": 48,
+                                                   "intermediate_size": 96, "vocab_size": 1536}),
+                     "--prompt", "The quick brown fox jumps over the lazy dog.", "--max-tokens", "12"]
+            self.assertEqual(heads // tp * dcp, gathered)
+            wanted, _ = self.generated(*shape, "-tp", 1)
+            for replicate in (True, False):
+                got, err = self.generated(*shape, *layout(tp, dcp, 1, "a2a", replicate))
+                with self.subTest(heads=heads, tp=tp, dcp=dcp, replicate=replicate):
+                    self.assertEqual(got["token_ids"], wanted["token_ids"])
+                    self.assertEqual(len(got["logprobs"]), 12)
+                    for a, b in zip(got["logprobs"], wanted["logprobs"]):
+                        self.assertAlmostEqual(a, b, delta=1e-4)
+                    self.assertIn("dcp_merge", err)
+
+    def test_admission_counts_the_blocks_of_all_ranks(self):
+        # Four block ids hold 4 * 16 tokens on one rank and 4 * 128 on eight.
+        asked = ["--hf-overrides", '{"vocab_size": 1536}', "--prompt", "word " * 100, "--max-tokens", "20", "--block-size", 16, "--num-kv-blocks", 4]
+        code, _, err = run("generate", "deepseek_v3", "--load-format", "dummy", "--tokenizer", braid.DEMO, *asked, "-tp", 8)
+        self.assertNotEqual(code, 0)
+        self.assertIn("64", err)
+        got, _ = self.generated(*asked, "-tp", 8, "-dcp", 8)
+        self.assertGreater(got["usage"]["prompt_tokens"], 64)
+
+    def test_ten_thousand_tokens_stay_balanced(self):
+        interleave = 4
+        _, err = self.generated("--hf-overrides", '{"max_position_embeddings": 16384, "vocab_size": 1536}', "--prompt", "Once", "--max-tokens", "10000",
+                                "--ignore-eos", *layout(2, 2, interleave))
+        rows = [int(n) for n in re.findall(r"KV rows written (\d+)", err)]
+        self.assertEqual(len(rows), 2)
+        self.assertGreater(sum(rows), 10000)
+        self.assertLessEqual(abs(rows[0] - rows[1]), interleave)
 
     def test_plan_counts_what_a_step_sends(self):
         # deepseek_v3: 4 layers, 8 heads, latent 32 + 16 rotated lanes, values 24; one token; float32.

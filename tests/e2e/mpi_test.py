@@ -30,17 +30,22 @@ class SameAsThreads(braid.TestCase):
 
     def test_verify(self):
         # In bfloat16 a float32 run comes first, on every process.
-        for name, tp, dtype in (("llama", 2, "float32"), ("deepseek_v3", 4, "float32"), ("qwen3_moe", 2, "bfloat16")):
+        for name, tp, dtype, more in (("llama", 2, "float32", ()), ("deepseek_v3", 4, "float32", ()), ("qwen3_moe", 2, "bfloat16", ()),
+                                      # A group of four and two of two, over the border between processes and within them.
+                                      ("deepseek_v3", 4, "float32", ("-dcp", 4)),
+                                      ("deepseek_v3", 4, "float32", ("-dcp", 2, "--dcp-comm-backend", "ag_rs"))):
             model = self.model_copy(braid.fixture(name), name, without=("long.safetensors",))
-            threads, alone = self.dump_of(model, "--dtype", dtype, "-tp", tp)
+            threads, alone = self.dump_of(model, "--dtype", dtype, "-tp", tp, *more)
             self.assertTrue(alone.json()["passed"])
-            processes, spread = self.dump_of(model, "--dtype", dtype, "-tp", tp, processes=2)
+            processes, spread = self.dump_of(model, "--dtype", dtype, "-tp", tp, *more, processes=2)
             self.assertTrue(spread.json()["passed"])
             self.assertEqual(set(threads), set(processes))
             self.assertEqual([n for n in threads if threads[n] != processes[n]], [])
             # Each process holds its own ranks and no others.
             for mode, whole in zip(spread.json()["modes"], alone.json()["modes"]):
                 self.assertEqual(mode["ranks"], whole["ranks"][:tp // 2])
+                if more:
+                    self.assertGreater(mode["ranks"][0]["collectives"]["dcp_merge"]["calls"], 0)
 
     def test_eval(self):
         result = self.expect(braid.run("eval", "--model", braid.DEMO, "--data", braid.EVAL, "--tasks", "fact,json", "--limit", 4,

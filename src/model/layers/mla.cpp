@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <memory>
 
 namespace braid {
 namespace {
 
-// kv_b_proj holds, per head, d_n key rows and then d_v value rows, each r wide. The key half is applied to the query
-// from the other side, so it is transposed: q_latent = W_K^T q.
-template <typename T>
-void split_kv_b(const T* kv_b, T* k_up, T* v_up, int64_t heads, int64_t nope, int64_t v_dim, int64_t latent) {
-  for (int64_t h = 0; h < heads; ++h) {
-    const T* k_rows = kv_b + h * (nope + v_dim) * latent;
-    const T* v_rows = k_rows + nope * latent;
-    for (int64_t i = 0; i < nope; ++i) {
-      for (int64_t j = 0; j < latent; ++j) k_up[(h * latent + j) * nope + i] = k_rows[i * latent + j];
-    }
-    std::copy(v_rows, v_rows + v_dim * latent, v_up + h * v_dim * latent);
-  }
-}
-
 struct UpProjections {
   HeadWeight k, v, k_expand, v_expand;
 };
-
-// The key rows of `heads` heads as they are, [N, d_n, r].
-HeadWeight pack_key_rows(Backend& backend, const Tensor& kv_b, int64_t first, int64_t heads, int64_t nope, int64_t v_dim) {
-  const int64_t latent = kv_b.dim(1), bytes = nope * latent * size_of(kv_b.dtype);
-  std::unique_ptr<std::byte[]> rows(new std::byte[static_cast<size_t>(heads * bytes)]);
-  for (int64_t h = 0; h < heads; ++h) {
-    const Tensor from = kv_b.rows((first + h) * (nope + v_dim), (first + h) * (nope + v_dim) + nope);
-    std::memcpy(rows.get() + h * bytes, from.data, static_cast<size_t>(bytes));
-  }
-  return backend.pack_heads(Tensor(rows.get(), kv_b.dtype, {heads, nope, latent}));
-}
 
 // The key half for the heads of the query projection, the value half for those that it is applied to: of this rank, or
 // of its group. To expand latents, the key half of the own heads once more, from the other side.
@@ -48,20 +21,19 @@ UpProjections load_up_projections(const Scope& s, bool group_keys, bool group_va
   const int64_t first = group ? s.parallel().where().dcp * own : 0;
   const Range rows = part_of(c.n_heads * (nope + v_dim), place.part, place.parts);
   const Scope::HostWeight kv_b = (s / "kv_b_proj").host_weight(c.n_heads * (nope + v_dim), latent, rows, {0, latent});
-  const DType t = kv_b.tensor.dtype;
-  std::unique_ptr<std::byte[]> k_bytes(new std::byte[static_cast<size_t>(heads * latent * nope * size_of(t))]);
-  std::unique_ptr<std::byte[]> v_bytes(new std::byte[static_cast<size_t>(heads * v_dim * latent * size_of(t))]);
-  Tensor k(k_bytes.get(), t, {heads, latent, nope}), v(v_bytes.get(), t, {heads, v_dim, latent});
-  if (t == DType::kBF16) {
-    split_kv_b(kv_b.tensor.as<BFloat16>(), k.as<BFloat16>(), v.as<BFloat16>(), heads, nope, v_dim, latent);
-  } else {
-    split_kv_b(kv_b.tensor.as<float>(), k.as<float>(), v.as<float>(), heads, nope, v_dim, latent);
-  }
+  // Per head, d_n key rows and then d_v value rows, each r wide. The key half is applied to the query from the other side.
+  Tensor k = kv_b.tensor, v;
+  k.rank = 3;
+  k.shape = {heads, nope, latent};
+  k.stride = {(nope + v_dim) * latent, latent, 1};
+  v = k;
+  v.shape[1] = v_dim;
+  v.data = static_cast<std::byte*>(k.data) + nope * latent * size_of(k.dtype);
   UpProjections up;
-  up.k = s.backend().pack_heads(group_keys ? k : k.rows(first, first + own));
-  up.v = s.backend().pack_heads(group_values ? v : v.rows(first, first + own));
+  up.k = s.backend().pack_heads(group_keys ? k : k.rows(first, first + own), true);
+  up.v = s.backend().pack_heads(group_values ? v : v.rows(first, first + own), false);
   if (!s.parallel().context().from_rows) return up;
-  up.k_expand = pack_key_rows(s.backend(), kv_b.tensor, first, own, nope, v_dim);
+  up.k_expand = s.backend().pack_heads(k.rows(first, first + own), false);
   const int64_t first_value = group_values ? first : 0;
   up.v_expand = up.v.of_heads(first_value, first_value + own);
   return up;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -87,7 +88,8 @@ LinearWeight CpuBackend::linear_rows(const LinearWeight& w, int64_t begin, int64
   return cut;
 }
 
-HeadWeight CpuBackend::pack_heads(Tensor w) {
+HeadWeight CpuBackend::pack_heads(Tensor w, bool transposed) {
+  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
   const PanelLayout l = layout(w.dim(1), w.dim(2), 1, w.dtype);
   HeadWeight packed{w.dim(0), l.n, l.k, w.dtype, alloc(MemoryKind::kWeights, w.dtype, {w.dim(0), l.size()})};
   for (int64_t h = 0; h < w.dim(0); ++h) {

@@ -12,6 +12,7 @@ constexpr int kMaxRanks = 64;
 template <int kParts>
 __global__ void merge_kernel(PartialSums parts, int n_parts, int64_t heads, int64_t dv, FinishedRows out,
                              PartialSums sums) {
+  begin_after_previous();
   const int64_t t = blockIdx.x / heads, n = blockIdx.x % heads;
   float factor[kParts], weight[kParts], k = -BRAID_INFINITY;
 #pragma unroll
@@ -62,6 +63,7 @@ template <typename V>
 __global__ void results_kernel(void* y, DType y_type, int64_t y_token, int64_t y_head, float* out_lse,
                                int64_t out_lse_token, const V* values, int64_t v_rank, int64_t v_token, int64_t v_head, const float* lses, int64_t l_rank,
                                int64_t l_token, int ranks, int first, int n_values, int64_t heads, int64_t dv) {
+  begin_after_previous();
   __shared__ float weights[kMaxRanks], total;
   const int64_t t = blockIdx.x / heads, n = blockIdx.x % heads;
   if (threadIdx.x == 0) {
@@ -98,14 +100,13 @@ void merge_parts(cudaStream_t stream, const PartialSums& parts, int n_parts, int
                       : n_parts <= 8 ? merge_kernel<8>
                       : n_parts <= 16 ? merge_kernel<16>
                                      : merge_kernel<64>;
-  kernel<<<static_cast<unsigned>(tokens * heads), kThreads, 0, stream>>>(parts, n_parts, heads, dv, out, sums);
+  launch(stream, kernel, static_cast<unsigned>(tokens * heads), kThreads, 0, parts, n_parts, heads, dv, out, sums);
   CUDA_CHECK_LAUNCH("merge_parts");
 }
 
 void merge_results(cudaStream_t stream, Tensor y, Tensor lse, Tensor values, Tensor lses, int first) {
   for_compute_type(values.dtype, [&]<typename V>(V) {
-    results_kernel<V><<<static_cast<unsigned>(y.dim(0) * y.dim(1)), kThreads, 0, stream>>>(
-        y.data, y.dtype, y.stride[0], y.stride[1], data_of<float>(lse), lse.stride[0], data_of<V>(values), values.stride[0], values.stride[1],
+    launch(stream, results_kernel<V>, static_cast<unsigned>(y.dim(0) * y.dim(1)), kThreads, 0, y.data, y.dtype, y.stride[0], y.stride[1], data_of<float>(lse), lse.stride[0], data_of<V>(values), values.stride[0], values.stride[1],
         values.stride[2], data_of<float>(lses), lses.stride[0], lses.stride[1], static_cast<int>(lses.dim(0)), first,
         static_cast<int>(values.dim(0)), y.dim(1), y.dim(2));
   });

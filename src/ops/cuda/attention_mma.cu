@@ -84,6 +84,7 @@ __host__ __device__ inline Layout layout_of(int rows, int warps_n, int dk, int d
 
 template <typename C, int kWM, int kWN, int kDv>
 __global__ __launch_bounds__(kWM* kWN* kWarp) void mma_kernel(AttentionArgs a, bool q_aligned, bool aligned) {
+  begin_after_previous();
   constexpr int kRows = 16 * kWM, kThreads = kWM * kWN * kWarp, kNS = kKeys / 8 / kWN, kNV = kDv / 8 / kWN;
   extern __shared__ __align__(128) char memory[];
   const Layout at = layout_of(kRows, kWN, a.dk, a.dv, a.latent);
@@ -240,7 +241,7 @@ __global__ __launch_bounds__(kWM* kWN* kWarp) void mma_kernel(AttentionArgs a, b
 }
 
 template <typename C, int kWM, int kWN>
-void launch(cudaStream_t stream, const AttentionArgs& a) {
+void launch_shape(cudaStream_t stream, const AttentionArgs& a) {
   auto divides = [](const void* p, int64_t by) { return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(by) == 0; };
   const bool q_aligned = divides(a.q, 16) && a.q_token % 8 == 0 && a.q_head % 8 == 0 && a.dk % 8 == 0;
   const bool aligned = divides(a.k, 8 * sizeof(C)) && divides(a.v, 8 * sizeof(C)) && a.k_slot % 8 == 0 && a.k_head % 8 == 0 &&
@@ -252,13 +253,13 @@ void launch(cudaStream_t stream, const AttentionArgs& a) {
                       : a.dv <= 256 ? mma_kernel<C, kWM, kWN, 256>
                                     : mma_kernel<C, kWM, kWN, 512>;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  kernel<<<attention_grid(a, 16 * kWM), kWM * kWN * kWarp, shared, stream>>>(a, q_aligned, aligned);
+  launch(stream, kernel, attention_grid(a, 16 * kWM), kWM * kWN * kWarp, shared, a, q_aligned, aligned);
   CUDA_CHECK_LAUNCH("attention_mma");
 }
 
 template <typename C>
 void launch_rows(cudaStream_t stream, const AttentionArgs& a) {
-  attention_block_rows(int64_t{a.max_q_len} * a.group, a.reproducible) == 16 ? launch<C, 1, 4>(stream, a) : launch<C, 4, 2>(stream, a);
+  attention_block_rows(int64_t{a.max_q_len} * a.group, a.reproducible) == 16 ? launch_shape<C, 1, 4>(stream, a) : launch_shape<C, 4, 2>(stream, a);
 }
 
 }  // namespace

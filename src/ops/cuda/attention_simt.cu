@@ -17,6 +17,7 @@ __device__ float load_any(const void* p, DType type, int64_t i) {
 // kLanes: lanes of Dv that a thread keeps.
 template <int kLanes>
 __global__ __launch_bounds__(kThreads) void simt_kernel(AttentionArgs a) {
+  begin_after_previous();
   extern __shared__ float memory[];
   const int stride = a.dk | 1;  // odd: the keys of a step lie in different banks
   float* q = memory;                                  // [kRows, dk]
@@ -105,7 +106,7 @@ void attention_simt(cudaStream_t stream, const AttentionArgs& a) {
   const int floats = kRows * a.dk + kKeys * (a.dk | 1) + kRows * kKeys + (a.latent ? 0 : kKeys * a.dv);
   const auto shared = static_cast<int>(sizeof(float)) * floats;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  kernel<<<attention_grid(a, kRows), kThreads, static_cast<size_t>(shared), stream>>>(a);
+  launch(stream, kernel, attention_grid(a, kRows), kThreads, static_cast<size_t>(shared), a);
   CUDA_CHECK_LAUNCH("attention_simt");
 }
 

@@ -100,14 +100,18 @@ void CudaBackend::download(void* host, Tensor device) {
 Tensor CudaBackend::keep(Tensor w) {
   Tensor kept = w;
   kept.data = alloc(MemoryKind::kWeights, w.dtype, {w.n_elements()}).data;
+  if (w.dim(0) > 0) kept.stride[0] = w.n_elements() / w.dim(0);
   put(kept, w);
   return kept;
 }
 
 void CudaBackend::put(Tensor device, Tensor w) {
-  BRAID_CHECK(device.dense() && w.dense() && device.dtype == w.dtype && device.n_elements() == w.n_elements());
   if (w.n_elements() == 0) return;
-  CUDA_CHECK(cudaMemcpyAsync(device.data, w.data, static_cast<size_t>(w.n_bytes()), cudaMemcpyDefault, stream_));
+  BRAID_CHECK(device.dense() && w.rows(0, 1).dense() && device.dtype == w.dtype && device.n_elements() == w.n_elements());
+  if (w.dense()) return CUDA_CHECK(cudaMemcpyAsync(device.data, w.data, static_cast<size_t>(w.n_bytes()), cudaMemcpyDefault, stream_));
+  const auto row = static_cast<size_t>(w.n_bytes() / w.dim(0));
+  const auto apart = static_cast<size_t>(w.stride[0] * size_of(w.dtype));
+  CUDA_CHECK(cudaMemcpy2DAsync(device.data, row, w.data, apart, row, static_cast<size_t>(w.dim(0)), cudaMemcpyDefault, stream_));
 }
 
 }  // namespace braid

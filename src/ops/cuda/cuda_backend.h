@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
   LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
-  HeadWeight pack_heads(Tensor w) override;
+  HeadWeight pack_heads(Tensor w, bool transposed) override;
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
   void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
 

@@ -4,6 +4,7 @@
 // and the rate of a large product are measured first.
 #include <algorithm>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,23 @@ class Bench {
     });
   }
 
+  // Expanded latent attention of one prompt: its own tokens, or `keys` cached ones before them.
+  void attention_rows(int queries, int keys, int heads, bool causal) {
+    const std::string name = "attention_rows " + std::to_string(heads) + " heads 128+64/128, " + std::to_string(queries) + " on " +
+                             std::to_string(keys) + (causal ? " causal" : "");
+    const double pairs = static_cast<double>(queries) * (causal ? keys - 0.5 * (queries - 1) : keys);
+    time(name, 2.0 * heads * (192.0 * queries + 320.0 * keys), 640.0 * heads * pairs, [&] {
+      const Tensor q = random(kBF16, {queries, heads, 192}), kv = random(kBF16, {keys, heads, 256}), rope = random(kBF16, {keys, 64});
+      const Tensor y = random(kBF16, {queries, heads, 128});
+      RowSpans spans;
+      spans.n_seqs = 1, spans.max_q_len = queries, spans.max_kv_len = keys, spans.causal = causal;
+      spans.q_start = ints({0, queries}), spans.kv_start = ints({0, keys});
+      return [this, q, kv, rope, y, spans] {
+        backend_->attention_rows(y, {}, q, kv.columns(0, 128), rope, kv.columns(128, 256), spans, 0.07f);
+      };
+    });
+  }
+
   // Not in a graph: it waits. Host time of the whole call.
   void sample(int rows, int vocabulary, const char* what, const SamplingRow& row) {
     const std::string name = "sample " + std::to_string(rows) + " rows, " + what;
@@ -222,7 +240,12 @@ class Bench {
       if (name.find(w) == std::string::npos) return;
     }
     backend_->begin_step();
-    const Tensor logits = random(kF32, {rows, vocabulary});
+    const Tensor logits = backend_->alloc(MemoryKind::kScratch, kF32, {rows, vocabulary});
+    std::mt19937 random_bits(1);
+    std::normal_distribution<float> normal(0.0f, 3.0f);
+    std::vector<float> host(static_cast<size_t>(rows) * static_cast<size_t>(vocabulary));
+    for (float& x : host) x = normal(random_bits);
+    backend_->upload(logits, host.data());
     const std::vector<SamplingRow> all(static_cast<size_t>(rows), row);
     std::vector<SampleResult> out(all.size());
     std::vector<float> microseconds;
@@ -270,6 +293,9 @@ void run(Bench& b) {
   }
   b.attention(1, 0, 8192, 16, kBF16);
   b.attention(1, 24576, 2048, 16, kBF16);
+  b.attention_rows(8192, 8192, 16, true);
+  b.attention_rows(2048, 24576, 16, false);
+  b.attention_rows(8192, 8192, 128, true);
   SamplingRow row;
   for (const int rows : {1, 64}) {
     b.sample(rows, 102400, "greedy", row);

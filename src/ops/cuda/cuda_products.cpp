@@ -5,6 +5,7 @@
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/moe.h"
+#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -29,7 +30,10 @@ LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int6
   return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
 }
 
-HeadWeight CudaBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
+  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
+  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+}
 
 ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
   check_slices(ffn, k_slices);
@@ -120,7 +124,10 @@ void CudaBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const Expe
 void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w) {
   const ScratchScope temporary(*this);
   const int64_t pairs = ids.dim(0) * ids.dim(1);
-  const int tile_rows = cuda::product_tile_rows(x.dtype, w.stored, pairs / std::max(w.count, 1));
+  const int64_t per_expert = pairs / std::max(w.count, 1);
+  const bool narrow = !options_.reproducible && per_expert <= 2 && x.dtype == DType::kBF16 && w.stored == DType::kBF16 &&
+                      w.k_slices == 1 && w.hidden % 64 == 0 && w.ffn % 64 == 0 && x.stride[0] % 8 == 0;
+  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, per_expert);
   Tensor memory = scratch(DType::kI32, {cuda::group_ints(pairs, w.count, tile_rows)});
   const Tensor gated = scratch(x.dtype, {pairs, w.ffn}), parts = scratch(DType::kF32, {pairs, w.hidden});
   cuda::ProductArgs a;
@@ -140,7 +147,7 @@ void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const
   a.k = w.hidden;
   a.gated = true;
   a.groups.y_rows = nullptr;
-  cuda::product(stream_, a);
+  product(a);
 
   a.x = gated.data;
   a.x_stride = gated.stride[0];
@@ -154,7 +161,7 @@ void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const
   a.gated = false;
   a.groups.x_rows = nullptr;
   a.groups.y_rows = pair_rows;
-  cuda::product(stream_, a);
+  product(a);
   cuda::combine_experts(stream_, y, parts, ids, weights, w.first, w.count);
 }
 

@@ -39,7 +39,8 @@ struct ProductArgs {
 int product_tile_rows(DType x, DType w, int64_t rows);
 void product(cudaStream_t, const ProductArgs&);
 
-// For up to 16 rows, in the default mode: weights at the memory's speed.
+// For up to 16 rows, or groups in tiles of kNarrowTileRows, in the default mode: weights at the memory's speed.
+inline constexpr int kNarrowTileRows = 8;
 bool product_narrow_takes(const ProductArgs&);
 void product_narrow(cudaStream_t, const ProductArgs&);
 

@@ -50,6 +50,7 @@ struct WarpTile {
 
 template <int kTileM, int kStages, ProductKind kind>
 __global__ __launch_bounds__(kThreads) void mma_kernel(ProductArgs a, bool aligned) {
+  begin_after_previous();
   constexpr bool gated = kind == ProductKind::kGated;
   using Tile = WarpTile<kTileM, gated>;
   constexpr int kMI = Tile::kMI, kNJ = Tile::kNJ, kStageBytes = (kTileM + kTileN) * kRowBytes;
@@ -132,13 +133,13 @@ __global__ __launch_bounds__(kThreads) void mma_kernel(ProductArgs a, bool align
 }
 
 template <int kTileM, int kStages>
-void launch(cudaStream_t stream, const ProductArgs& a, bool aligned) {
+void launch_tiles(cudaStream_t stream, const ProductArgs& a, bool aligned) {
   const auto kernel = a.gated          ? mma_kernel<kTileM, kStages, ProductKind::kGated>
                       : a.k_slices > 1 ? mma_kernel<kTileM, kStages, ProductKind::kSliced>
                                        : mma_kernel<kTileM, kStages, ProductKind::kPlain>;
   const unsigned row_tiles = a.groups.n_tiles ? static_cast<unsigned>(a.groups.most_tiles) : blocks_for(a.m, kTileM);
   const dim3 grid(blocks_for(a.n, a.gated ? kTileN / 2 : kTileN), row_tiles, static_cast<unsigned>(a.batches));
-  kernel<<<grid, kThreads, kStages * (kTileM + kTileN) * kRowBytes, stream>>>(a, aligned);
+  launch(stream, kernel, grid, kThreads, kStages * (kTileM + kTileN) * kRowBytes, a, aligned);
   CUDA_CHECK_LAUNCH("product_mma");
 }
 
@@ -150,7 +151,7 @@ void product_mma(cudaStream_t stream, const ProductArgs& a) {
   const bool aligned = divides_16(a.x) && divides_16(a.w) && a.x_stride % 8 == 0 && a.x_batch % 8 == 0 &&
                        a.k % (8 * a.k_slices) == 0;
   const int rows = a.groups.n_tiles ? a.groups.tile_rows : product_tile_rows(a.x_type, a.w_type, a.m);
-  rows == 16 ? launch<16, 4>(stream, a, aligned) : launch<64, 3>(stream, a, aligned);
+  rows == 16 ? launch_tiles<16, 4>(stream, a, aligned) : launch_tiles<64, 3>(stream, a, aligned);
 }
 
 }  // namespace braid::cuda

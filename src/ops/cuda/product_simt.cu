@@ -9,6 +9,7 @@ constexpr int kTile = 64, kDepth = 16, kThreads = 256, kPad = 4;
 
 template <typename X, typename W, ProductKind kind>
 __global__ __launch_bounds__(kThreads) void simt_kernel(ProductArgs a) {
+  begin_after_previous();
   constexpr bool gated = kind == ProductKind::kGated;
   __shared__ float xs[kDepth][kTile + kPad], ws[kDepth][kTile + kPad];
   const TileRows rows = tile_rows<kTile>(a);
@@ -75,14 +76,14 @@ __global__ __launch_bounds__(kThreads) void simt_kernel(ProductArgs a) {
 }
 
 template <typename X, typename W>
-void launch(cudaStream_t stream, const ProductArgs& a) {
+void launch_types(cudaStream_t stream, const ProductArgs& a) {
   const auto kernel = a.gated          ? simt_kernel<X, W, ProductKind::kGated>
                       : a.k_slices > 1 ? simt_kernel<X, W, ProductKind::kSliced>
                                        : simt_kernel<X, W, ProductKind::kPlain>;
   const unsigned row_tiles =
       a.groups.n_tiles ? static_cast<unsigned>(a.groups.most_tiles) : blocks_for(a.m, kTile);
   const dim3 grid(blocks_for(a.n, a.gated ? kTile / 2 : kTile), row_tiles, static_cast<unsigned>(a.batches));
-  kernel<<<grid, kThreads, 0, stream>>>(a);
+  launch(stream, kernel, grid, kThreads, 0, a);
   CUDA_CHECK_LAUNCH("product_simt");
 }
 
@@ -90,9 +91,9 @@ void launch(cudaStream_t stream, const ProductArgs& a) {
 
 void product_simt(cudaStream_t stream, const ProductArgs& a) {
   if (a.x_type == DType::kF32) {
-    a.w_type == DType::kF32 ? launch<float, float>(stream, a) : launch<float, BFloat16>(stream, a);
+    a.w_type == DType::kF32 ? launch_types<float, float>(stream, a) : launch_types<float, BFloat16>(stream, a);
   } else {
-    launch<BFloat16, float>(stream, a);
+    launch_types<BFloat16, float>(stream, a);
   }
 }
 

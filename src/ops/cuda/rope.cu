@@ -50,18 +50,45 @@ __device__ void rotate_lanes(float* lanes, const Rotation& r, int64_t position) 
 }
 
 template <typename T>
+__device__ bool by_eights(const T* p, int n) {
+  return n % 8 == 0 && reinterpret_cast<uintptr_t>(p) % sizeof(Pack<T, 8>) % 16 == 0;
+}
+template <typename T>
 __device__ void load_lanes(float* lanes, const T* from, int n) {
-  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) lanes[i] = to_f(from[i]);
+  if (by_eights(from, n)) {
+#pragma unroll 4
+    for (int i = threadIdx.x % kWarp * 8; i < n; i += kWarp * 8) {
+      const auto p = *reinterpret_cast<const Pack<T, 8>*>(from + i);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) lanes[i + j] = to_f(p.v[j]);
+    }
+  } else {
+    for (int i = threadIdx.x % kWarp; i < n; i += kWarp) lanes[i] = to_f(from[i]);
+  }
   __syncwarp();
+}
+// to[i] = f(lanes[i])
+template <typename T, typename F>
+__device__ void store_each(T* to, const float* lanes, int n, F f) {
+  if (by_eights(to, n)) {
+    for (int i = threadIdx.x % kWarp * 8; i < n; i += kWarp * 8) {
+      Pack<T, 8> p;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) p.v[j] = f(lanes[i + j]);
+      *reinterpret_cast<Pack<T, 8>*>(to + i) = p;
+    }
+  } else {
+    for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = f(lanes[i]);
+  }
 }
 template <typename T>
 __device__ void store_lanes(T* to, const float* lanes, int n) {
-  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = from_f<T>(lanes[i]);
+  store_each(to, lanes, n, [](float x) { return from_f<T>(x); });
 }
 // Rounded to the compute type first: what is read back is what was computed with.
 template <typename T, typename C>
 __device__ void store_cache(C* to, const float* lanes, int n, float scale) {
-  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = from_f<C>(rounded<T>(lanes[i]) / scale);
+  store_each(to, lanes, n, [scale](float x) { return from_f<C>(rounded<T>(x) / scale); });
 }
 
 template <typename T, typename C>
@@ -78,13 +105,13 @@ struct GqaArgs {
 
 template <typename T, typename C>
 __global__ void gqa_kernel(GqaArgs<T, C> a) {
+  begin_after_previous();
   extern __shared__ float memory[];
   const int warp = threadIdx.x / kWarp, per_token = a.n_q + 2 * a.n_kv;
   float* lanes = memory + warp * max(a.d, a.d_v);
-  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (row >= a.n_rows) return;
-  const int64_t t = row / per_token;
-  const int h = static_cast<int>(row % per_token), kv = h - a.n_q;
+  const int t = row / per_token, h = row % per_token, kv = h - a.n_q;
   const int64_t slot = a.slots[t];
   if (kv >= a.n_kv) {  // a value
     if (slot < 0) return;
@@ -118,20 +145,20 @@ struct MlaArgs {
 
 template <typename T, typename C>
 __global__ void mla_kernel(MlaArgs<T, C> a) {
+  begin_after_previous();
   extern __shared__ float memory[];
   const int warp = threadIdx.x / kWarp;
   float* lanes = memory + warp * (a.latent + a.d);
-  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (row >= a.n_rows) return;
-  const int64_t t = row / (a.n_q + 1);
-  const int h = static_cast<int>(row % (a.n_q + 1)) - 1;  // -1: the latent row, the longest work first
+  const int t = row / (a.n_q + 1), h = row % (a.n_q + 1) - 1;  // -1: the latent row, the longest work first
   if (h >= 0) {
     load_lanes(lanes, a.q_in.row(t, h), a.d);
     rotate_lanes(lanes, a.rotation, a.positions[t]);
     store_lanes(a.q_out.row(t, h), lanes, a.d);
     return;
   }
-  T* const kv = a.kv_a + t * a.kv_stride;
+  T* const kv = a.kv_a + int64_t{t} * a.kv_stride;
   load_lanes(lanes, kv, a.latent + a.d);
   norm_lanes<T>(lanes, a.latent, a.norm, a.eps);
   rotate_lanes(lanes + a.latent, a.rotation, a.positions[t]);
@@ -150,6 +177,7 @@ void for_types(DType compute, DType cache, F f) {
 
 template <typename R, typename C>
 __global__ void gather_kernel(HeadRows<R> rows, HeadRows<const C> cache, const int32_t* slots, int64_t n_lanes, float scale) {
+  begin_after_previous();
   const int64_t c = blockIdx.x, slot = slots[c];
   for (int64_t i = threadIdx.x; i < n_lanes; i += blockDim.x) {
     rows.row(c, blockIdx.y)[i] = slot < 0 ? R{} : from_f<R>(to_f(cache.row(slot, blockIdx.y)[i]) * scale);
@@ -162,9 +190,8 @@ void gather_cache(cudaStream_t stream, Tensor rows, const KvCache& cache, Tensor
   for_float_type(rows.dtype, [&]<typename R>(R) {
     for_float_type(cache.k.dtype, [&]<typename C>(C) {
       const dim3 grid(static_cast<unsigned>(rows.dim(0)), static_cast<unsigned>(rows.dim(1)));
-      gather_kernel<R, C><<<grid, 128, 0, stream>>>(
-          head_rows<R>(rows), {data_of<C>(cache.k), cache.k.stride[0], cache.k.stride[1]}, data_of<int32_t>(slots),
-          rows.dim(2), cache.scale);
+      const HeadRows<const C> from{data_of<C>(cache.k), cache.k.stride[0], cache.k.stride[1]};
+      launch(stream, gather_kernel<R, C>, grid, 128, 0, head_rows<R>(rows), from, data_of<int32_t>(slots), rows.dim(2), cache.scale);
     });
   });
   CUDA_CHECK_LAUNCH("gather_cache");
@@ -191,7 +218,7 @@ void gqa_rope_cache(cudaStream_t stream, Tensor q, Tensor k, Tensor v, Tensor q_
                     cache.scale,
                     batch.n_tokens * (q.dim(1) + 2 * k.dim(1))};
     const size_t shared = sizeof(float) * kWarps * static_cast<size_t>(a.d > a.d_v ? a.d : a.d_v);
-    gqa_kernel<T, C><<<blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, stream>>>(a);
+    launch(stream, gqa_kernel<T, C>, blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, a);
   });
   CUDA_CHECK_LAUNCH("gqa_rope_cache");
 }
@@ -216,7 +243,7 @@ void mla_rope_cache(cudaStream_t stream, Tensor q_out, Tensor q_in, Tensor kv_a,
                     cache.scale,
                     batch.n_tokens * (q_in.dim(1) + 1)};
     const size_t shared = sizeof(float) * kWarps * static_cast<size_t>(a.latent + a.d);
-    mla_kernel<T, C><<<blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, stream>>>(a);
+    launch(stream, mla_kernel<T, C>, blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, a);
   });
   CUDA_CHECK_LAUNCH("mla_rope_cache");
 }

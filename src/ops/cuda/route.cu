@@ -67,34 +67,37 @@ __device__ double warp_sum(double x) {
   return x;
 }
 
-// Scores in double: routers have few logits, and near ties should fall as in the reference.
-__device__ void score(float* scores, const float* logits, int n, RouterScore how) {
+// Scores in double: routers have few logits, and near ties should fall as in the reference. `terms` keeps the softmax's
+// terms.
+__device__ void score(float* scores, double* terms, const float* logits, int n, RouterScore how) {
   const int lane = threadIdx.x % kWarp;
   float max = -BRAID_INFINITY;
   for (int i = lane; i < n; i += kWarp) max = fmaxf(max, logits[i]);
   max = warp_max(max);
   double sum = 0.0;
   if (how == RouterScore::kSoftmax) {
-    for (int i = lane; i < n; i += kWarp) sum += exp(static_cast<double>(logits[i]) - max);
+    for (int i = lane; i < n; i += kWarp) sum += terms[i] = exp(static_cast<double>(logits[i]) - max);
     sum = warp_sum(sum);
   }
   for (int i = lane; i < n; i += kWarp) {
     const double z = logits[i];
-    scores[i] = static_cast<float>(how == RouterScore::kSoftmax ? exp(z - max) / sum : 1.0 / (1.0 + exp(-z)));
+    scores[i] = static_cast<float>(how == RouterScore::kSoftmax ? terms[i] / sum : 1.0 / (1.0 + exp(-z)));
   }
 }
 
 __global__ void route_kernel(RouteArgs a) {
-  extern __shared__ float memory[];
+  begin_after_previous();
+  extern __shared__ __align__(16) float memory[];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, n = a.n_experts;
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
-  // Per warp: scores and ranks of the experts, values of groups (as many as experts at most), then the marks.
-  float* scores = memory + warp * 3 * n;
-  float *ranks = scores + n, *groups = ranks + n;
+  // Per warp: ranks of the experts and values of groups (as many as experts at most), both first the softmax's terms;
+  // scores; marks.
+  float* ranks = memory + warp * 2 * n;
+  float *groups = ranks + n, *scores = memory + (2 * kWarps + warp) * n;
   int8_t* marks = reinterpret_cast<int8_t*>(memory + kWarps * 3 * n) + warp * 2 * n;
   int8_t* group_marks = marks + n;
   if (row >= a.n_rows) return;
-  score(scores, a.logits + row * a.logits_stride, n, a.spec.score);
+  score(scores, reinterpret_cast<double*>(ranks), a.logits + row * a.logits_stride, n, a.spec.score);
   __syncwarp();
   for (int i = lane; i < n; i += kWarp) {
     const float v = a.bias ? scores[i] + a.bias[i] : scores[i];
@@ -142,7 +145,7 @@ void route(cudaStream_t stream, Tensor ids, Tensor weights, Tensor logits, Tenso
                     ids.stride[0],         weights.stride[0],       logits.stride[0],       logits.dim(0),
                     static_cast<int>(logits.dim(1)), spec};
   const size_t shared = kWarps * static_cast<size_t>(a.n_experts) * (3 * sizeof(float) + 2);
-  route_kernel<<<blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, stream>>>(a);
+  launch(stream, route_kernel, blocks_for(a.n_rows, kWarps), kWarps * kWarp, shared, a);
   CUDA_CHECK_LAUNCH("route");
 }
 

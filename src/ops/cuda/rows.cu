@@ -16,6 +16,7 @@ int row_threads(int64_t n, int v) {
 template <typename Y, typename X>
 __global__ void embed_kernel(Y* y, int64_t y_stride, const int32_t* ids, const X* table, int64_t table_stride,
                              int64_t n_rows, int64_t first_row, int64_t h) {
+  begin_after_previous();
   const int64_t row = ids[blockIdx.x] - first_row;
   const bool held = 0 <= row && row < n_rows;
   for (int64_t i = threadIdx.x; i < h; i += blockDim.x) {
@@ -28,6 +29,7 @@ __global__ void embed_kernel(Y* y, int64_t y_stride, const int32_t* ids, const X
 template <typename T, typename A, int V, bool kAdd>
 __global__ void norm_kernel(T* y, int64_t y_stride, T* x, int64_t x_stride, const A* added, int64_t added_stride,
                             const float* w, float eps, int64_t h) {
+  begin_after_previous();
   __shared__ float shared[kWarp];
   using PT = Pack<T, V>;
   T* row = x + blockIdx.x * x_stride;
@@ -58,19 +60,20 @@ void norm(cudaStream_t stream, Tensor y, Tensor x, Tensor added, Tensor w, float
   const int64_t h = x.dim(1);
   const bool eights = by_eights(y) && by_eights(x) && by_eights(w) && (!kAdd || by_eights(added));
   const auto kernel = eights ? norm_kernel<T, A, 8, kAdd> : norm_kernel<T, A, 1, kAdd>;
-  kernel<<<static_cast<unsigned>(x.dim(0)), row_threads(h, eights ? 8 : 1), 0, stream>>>(
-      data_of<T>(y), y.stride[0], data_of<T>(x), x.stride[0], data_of<A>(added), kAdd ? added.stride[0] : 0,
+  launch(stream, kernel, static_cast<unsigned>(x.dim(0)), row_threads(h, eights ? 8 : 1), 0, data_of<T>(y), y.stride[0], data_of<T>(x), x.stride[0], data_of<A>(added), kAdd ? added.stride[0] : 0,
       data_of<float>(w), eps, h);
   CUDA_CHECK_LAUNCH("norm");
 }
 
 __global__ void add_kernel(float* y, int64_t y_stride, const float* x, int64_t x_stride, int64_t h) {
+  begin_after_previous();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < h) y[blockIdx.y * y_stride + i] += x[blockIdx.y * x_stride + i];
 }
 
 template <typename T, int V>
 __global__ void silu_mul_kernel(T* y, int64_t y_stride, const T* x, int64_t x_stride, int64_t f, int64_t n) {
+  begin_after_previous();
   const int64_t at = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * V;
   if (at >= n) return;
   const int64_t t = at / f, i = at % f;
@@ -93,6 +96,7 @@ struct Walk {
 
 template <typename To, typename From, bool kConvert>
 __global__ void copy_kernel(To* to, const From* from, Walk w, int64_t total) {
+  begin_after_previous();
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= total) return;
   int64_t rest = at, in_to = 0, in_from = 0;
@@ -111,6 +115,7 @@ __global__ void copy_kernel(To* to, const From* from, Walk w, int64_t total) {
 
 template <typename T>
 __global__ void zero_kernel(T* x, Walk w, int64_t total) {
+  begin_after_previous();
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= total) return;
   int64_t rest = at, offset = 0;
@@ -144,13 +149,31 @@ void for_size(DType t, F f) {
   }
 }
 
+__global__ void copy_packs_kernel(uint4* to, const uint4* from, int64_t n) {
+  begin_after_previous();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[i];
+}
+
+// A small copy by a kernel joins the chain of launches; a large one is the copy engine's.
+void copy_dense(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
+  const auto addresses = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
+  if (bytes > (1 << 20) || bytes % 16 != 0 || addresses % 16 != 0) {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
+    return;
+  }
+  const int64_t n = bytes / 16;
+  launch(stream, copy_packs_kernel, blocks_for(n, kThreads), kThreads, 0, static_cast<uint4*>(to),
+         static_cast<const uint4*>(from), n);
+  CUDA_CHECK_LAUNCH("copy");
+}
+
 }  // namespace
 
 void embed(cudaStream_t stream, Tensor y, Tensor ids, Tensor table, int64_t first_row) {
   for_compute_type(y.dtype, [&]<typename Y>(Y) {
     for_compute_type(table.dtype, [&]<typename X>(X) {
-      embed_kernel<<<static_cast<unsigned>(y.dim(0)), kThreads, 0, stream>>>(
-          data_of<Y>(y), y.stride[0], data_of<int32_t>(ids), data_of<X>(table), table.stride[0], table.dim(0),
+      launch(stream, embed_kernel<Y, X>, static_cast<unsigned>(y.dim(0)), kThreads, 0, data_of<Y>(y), y.stride[0], data_of<int32_t>(ids), data_of<X>(table), table.stride[0], table.dim(0),
           first_row, y.dim(1));
     });
   });
@@ -169,7 +192,7 @@ void add_rms_norm(cudaStream_t stream, Tensor y, Tensor residual, Tensor add, Te
 
 void add(cudaStream_t stream, Tensor y, Tensor x) {
   const dim3 grid(blocks_for(x.dim(1), kThreads), static_cast<unsigned>(x.dim(0)));
-  add_kernel<<<grid, kThreads, 0, stream>>>(data_of<float>(y), y.stride[0], data_of<float>(x), x.stride[0], x.dim(1));
+  launch(stream, add_kernel, grid, kThreads, 0, data_of<float>(y), y.stride[0], data_of<float>(x), x.stride[0], x.dim(1));
   CUDA_CHECK_LAUNCH("add");
 }
 
@@ -178,16 +201,14 @@ void silu_mul(cudaStream_t stream, Tensor y, Tensor gate_up) {
   const bool eights = by_eights(y) && by_eights(gate_up);
   for_compute_type(y.dtype, [&]<typename T>(T) {
     const auto kernel = eights ? silu_mul_kernel<T, 8> : silu_mul_kernel<T, 1>;
-    kernel<<<blocks_for(n, kThreads * (eights ? 8 : 1)), kThreads, 0, stream>>>(
-        data_of<T>(y), y.stride[0], data_of<T>(gate_up), gate_up.stride[0], y.dim(1), n);
+    launch(stream, kernel, blocks_for(n, kThreads * (eights ? 8 : 1)), kThreads, 0, data_of<T>(y), y.stride[0], data_of<T>(gate_up), gate_up.stride[0], y.dim(1), n);
   });
   CUDA_CHECK_LAUNCH("silu_mul");
 }
 
 void gather_rows(cudaStream_t stream, Tensor y, Tensor x, Tensor rows) {
   for_compute_type(y.dtype, [&]<typename T>(T) {
-    embed_kernel<<<static_cast<unsigned>(y.dim(0)), kThreads, 0, stream>>>(
-        data_of<T>(y), y.stride[0], data_of<int32_t>(rows), data_of<T>(x), x.stride[0], x.dim(0), 0, y.dim(1));
+    launch(stream, embed_kernel<T, T>, static_cast<unsigned>(y.dim(0)), kThreads, 0, data_of<T>(y), y.stride[0], data_of<int32_t>(rows), data_of<T>(x), x.stride[0], x.dim(0), 0, y.dim(1));
   });
   CUDA_CHECK_LAUNCH("gather_rows");
 }
@@ -197,17 +218,17 @@ void copy(cudaStream_t stream, Tensor to, Tensor from) {
   const Walk w = walk_of(to, from);
   const unsigned blocks = blocks_for(n, kThreads);
   if (to.dtype == from.dtype && to.dense() && from.dense()) {
-    CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.n_bytes()), cudaMemcpyDeviceToDevice, stream));
+    copy_dense(stream, to.data, from.data, to.n_bytes());
     return;
   }
   if (to.dtype == from.dtype) {
     for_size(to.dtype, [&]<typename T>(T) {
-      copy_kernel<T, T, false><<<blocks, kThreads, 0, stream>>>(data_of<T>(to), data_of<T>(from), w, n);
+      launch(stream, copy_kernel<T, T, false>, blocks, kThreads, 0, data_of<T>(to), data_of<T>(from), w, n);
     });
   } else {
     for_float_type(to.dtype, [&]<typename To>(To) {
       for_float_type(from.dtype, [&]<typename From>(From) {
-        copy_kernel<To, From, true><<<blocks, kThreads, 0, stream>>>(data_of<To>(to), data_of<From>(from), w, n);
+        launch(stream, copy_kernel<To, From, true>, blocks, kThreads, 0, data_of<To>(to), data_of<From>(from), w, n);
       });
     });
   }
@@ -221,7 +242,7 @@ void fill_zero(cudaStream_t stream, Tensor x) {
     return;
   }
   for_size(x.dtype, [&]<typename T>(T) {
-    zero_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(data_of<T>(x), walk_of(x, x), n);
+    launch(stream, zero_kernel<T>, blocks_for(n, kThreads), kThreads, 0, data_of<T>(x), walk_of(x, x), n);
   });
   CUDA_CHECK_LAUNCH("fill_zero");
 }

@@ -255,6 +255,7 @@ __device__ void best_logprobs(const SampleArgs& a, const Distribution& d, int n,
 }
 
 __global__ __launch_bounds__(kThreads) void sample_kernel(SampleArgs a) {
+  begin_after_previous();
   __shared__ Shared s;
   const SampleRow row = a.rows[blockIdx.x];
   float* logits = a.logits + blockIdx.x * a.stride;
@@ -306,7 +307,7 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(SampleArgs a) {
 }  // namespace
 
 void sample(cudaStream_t stream, const SampleArgs& a) {
-  sample_kernel<<<static_cast<unsigned>(a.n_rows), kThreads, 0, stream>>>(a);
+  launch(stream, sample_kernel, static_cast<unsigned>(a.n_rows), kThreads, 0, a);
   CUDA_CHECK_LAUNCH("sample");
 }
 

@@ -1,11 +1,11 @@
 #include "ops/reference/reference_backend.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "ops/element.h"
 #include "ops/route.h"
+#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -42,10 +42,11 @@ void reference_norm(std::span<double> x, const float* w, float eps, DType t) {
 }
 
 Tensor ReferenceBackend::keep(Tensor host) {
-  BRAID_CHECK(host.dense());
   Tensor kept = host;
   kept.data = alloc(MemoryKind::kWeights, host.dtype, {host.n_elements()}).data;
-  std::memcpy(kept.data, host.data, static_cast<size_t>(host.n_bytes()));
+  int64_t inner = 1;
+  for (int i = host.rank - 1; i >= 0; inner *= host.dim(i--)) kept.stride[static_cast<size_t>(i)] = inner;
+  copy(kept, host);
   return kept;
 }
 
@@ -58,7 +59,10 @@ LinearWeight ReferenceBackend::linear_rows(const LinearWeight& w, int64_t begin,
   return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
 }
 
-HeadWeight ReferenceBackend::pack_heads(Tensor w) { return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)}; }
+HeadWeight ReferenceBackend::pack_heads(Tensor w, bool transposed) {
+  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
+  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+}
 
 ExpertWeights ReferenceBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
                                              int k_slices) {
