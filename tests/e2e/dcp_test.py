@@ -50,10 +50,11 @@ def local_length(n, rank, ranks, interleave):
 
 
 def layouts():
-    """(model, tp, dcp, interleave, backend, replicate, project, form): all of them, or a pairwise selection."""
-    every = [(model, tp, dcp, s, backend, r, p, form)
-             for model, tp, dcp, s, backend, r, p, form in itertools.product(
-                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False), ("expanded", "absorbed"))
+    """(model, tp, dcp, interleave, backend, replicate, project, form, kv dtype): all of them, or a pairwise selection."""
+    every = [(model, tp, dcp, s, backend, r, p, form, kv)
+             for model, tp, dcp, s, backend, r, p, form, kv in itertools.product(
+                 KV_HEADS, (2, 4, 8), (2, 4, 8), (1, 2, 4), ("a2a", "ag_rs"), (True, False), (True, False), ("expanded", "absorbed"),
+                 ("auto", "fp8"))
              if tp % dcp == 0 and dcp <= tp // KV_HEADS[model] and s * dcp <= 32 and (p or model in LATENT)]
     if SLOW:
         return every
@@ -76,15 +77,36 @@ class Dcp(unittest.TestCase):
         self.assertEqual(code, 0, err)
         return report
 
+    one_rank = {}  # model -> per prompt, how far its float8 cache moves the logits on one rank, every row read from it
+
+    def verify_float8(self, model, *arguments):
+        """Three bits of mantissa in random weights move the logits, but a layout moves them no farther than one rank does."""
+        def run_float8(*more):
+            code, out, err = run("verify", model, "--json", "--dtype", "bfloat16", "--kv-cache-dtype", "fp8", *more)
+            self.assertTrue(out, err)
+            return json.loads(out)
+
+        def medians(mode):
+            return [prompt["median_relative_rms"] for prompt in mode["prompts"]]
+
+        if model not in self.one_rank:
+            self.one_rank[model] = medians(run_float8("-tp", 1, "--modes", "full", "--attn-prefill-form", "absorbed")["modes"][0])
+        report = run_float8(*arguments)
+        for mode in report["modes"]:
+            for got, alone in zip(medians(mode), self.one_rank[model], strict=True):
+                self.assertLess(got, 1.3 * alone, (model, mode["mode"], arguments))
+        return report
+
     def test_every_layout_gives_the_recorded_logits(self):
         chosen = layouts()
         self.assertGreaterEqual(len(chosen), 12)
-        for i, (model, tp, dcp, s, backend, replicate, project, form) in enumerate(chosen):
+        for i, (model, tp, dcp, s, backend, replicate, project, form, kv) in enumerate(chosen):
             # All modes on some layouts, a rotating one beside full on the others.
             modes = ALL_MODES if SLOW or i % 6 == 0 else "full," + ALL_MODES.split(",")[1 + i % 5]
-            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project, form=form):
-                report = self.verify(model, "--dtype", "float32", "--modes", modes, "--attn-prefill-form", form,
-                                     "--attn-prefill-chunk-size", 16, *layout(tp, dcp, s, backend, replicate, project))
+            with self.subTest(model=model, tp=tp, dcp=dcp, interleave=s, backend=backend, replicate=replicate, project=project, form=form, kv=kv):
+                more = ["--modes", modes, "--attn-prefill-form", form, "--attn-prefill-chunk-size", 16,
+                        *layout(tp, dcp, s, backend, replicate, project)]
+                report = self.verify_float8(model, *more) if kv == "fp8" else self.verify(model, "--dtype", "float32", *more)
                 for mode in report["modes"]:
                     c = mode["ranks"][-1]
                     calls = lambda name: c["collectives"].get(name, {"calls": 0})["calls"]

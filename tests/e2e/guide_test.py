@@ -28,9 +28,9 @@ def words(line):
 # (model, arguments, what is said): None where the line starts.
 LINES = [
     # Dense decode context parallel: the published model does not fit this machine, the fixture does.
-    (R1, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), "the weights of 8 ranks take 1403"),
+    (R1, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), "the weights of 8 ranks take 14"),
     (R1, words("--tensor-parallel-size 8 --decode-context-parallel-size 8 --kv-cache-dtype bfloat16 --async-scheduling --compilation-config")
-     + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], "the weights of 8 ranks take 1403"),
+     + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], "the weights of 8 ranks take 14"),
     (SMALL, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), None),
     (SMALL, words("--tensor-parallel-size 8 --decode-context-parallel-size 8 --kv-cache-dtype bfloat16 --async-scheduling --compilation-config")
      + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], None),

@@ -306,7 +306,7 @@ FormatSpec parse_spec(std::string_view text) {
     ++at;
     spec.zero = true;
     if (spec.align == 0) {
-      spec.fill = "0";
+      spec.fill.assign(1, '0');
       spec.align = '=';
     }
   }
