@@ -252,7 +252,7 @@ class Translator {
     std::string any = "(?:";
     for (const CharClass& other : c.intersected) any += "(?=" + spelled(other) + ")";
     std::string choice = c.items.empty() ? "" : "[" + c.items + "]";
-    for (const CharClass& n : c.nested) choice += (choice.empty() ? "" : "|") + spelled(n);
+    any += fmt::format("(?:{}))", choice);
     any += "(?:" + choice + "))";
     return c.negated ? "(?:(?!" + any + ")(?s:.))" : any;
   }
