@@ -17,10 +17,29 @@ namespace braid {
 struct EngineStats {
   int64_t steps = 0, multi_sequence_steps = 0;
   int64_t n_waiting = 0, n_running = 0;
-  int64_t blocks_total = 0, blocks_used = 0;  // used: held by live sequences
+  int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;  // used: held by live sequences; cached: for hits only
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;  // since the start
   int64_t preemptions = 0, aborted = 0, rejected = 0, finished = 0;
   double last_step_seconds = 0;
+};
+
+// What the engine is doing, for a live view. The engine's thread leaves it ready after every step, so that asking for it
+// never waits for one.
+struct EngineActivity {
+  // KV rows, one per token: those of live sequences, those kept for prefix hits, and all.
+  struct Rank {
+    int rank = 0, owner = 0;  // owner: which tokens it holds; ranks of one owner hold the same ones
+    int64_t rows_used = 0, rows_cached = 0, rows_total = 0;
+  };
+  struct Step {
+    int64_t number = 0;
+    double seconds = 0;
+    int64_t prefill_tokens = 0, decode_tokens = 0;
+  };
+  int tp = 1, dcp = 1, pcp = 1, dp = 1;
+  int interleave = 1;  // tokens in a run on one owner
+  std::vector<Rank> ranks;
+  std::vector<Step> steps;  // the last ones, oldest first
 };
 
 class Engine {
@@ -34,6 +53,7 @@ class Engine {
   RequestId next_id() { return RequestId(next_id_++); }
 
   virtual EngineStats stats() const = 0;
+  virtual EngineActivity activity() const = 0;
   virtual std::string failure() const = 0;     // empty while healthy; else why the engine stopped
   virtual bool reset_prefix_cache() = 0;       // false while requests run
   virtual int64_t max_model_len() const = 0;   // tokens of prompt and answer together

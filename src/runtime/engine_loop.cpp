@@ -5,8 +5,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sequence_shard.h"
 
 namespace braid {
+namespace {
+constexpr size_t kRecentSteps = 128;  // what a live view draws
+}  // namespace
 
 SchedulerConfig scheduler_config(const RankSetup& s, int64_t n_blocks, std::vector<int32_t> eos_token_ids) {
   SchedulerConfig c;
@@ -64,6 +68,34 @@ void EngineLoop::abort(RequestId id) { post(Abortion{id}); }
 EngineStats EngineLoop::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
+}
+
+EngineActivity EngineLoop::activity() const {
+  const RankSetup& setup = executor_->setup();
+  const Layout& layout = setup.config.layout;
+  EngineActivity a{.tp = layout.tp, .dcp = layout.dcp, .pcp = layout.pcp, .dp = layout.dp,
+                   .interleave = setup.context.options.interleave, .ranks = {}, .steps = {}};
+  HeldTokens held;
+  EngineStats stats;
+  {
+    std::lock_guard lock(mutex_);
+    held = held_;
+    stats = stats_;
+    a.steps.assign(recent_steps_.begin(), recent_steps_.end());
+  }
+  const int64_t block_rows = setup.config.block_size;
+  std::vector<int64_t> rows_of(static_cast<size_t>(layout.dcp));
+  for (int owner = 0; owner < layout.dcp; ++owner) {
+    const SequenceShard shard{layout.dcp, a.interleave, setup.config.block_size, owner};
+    for (const int64_t n : held.computed) rows_of[static_cast<size_t>(owner)] += shard.local_length(n);
+  }
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const int owner = place_of(layout, rank).dcp;
+    a.ranks.push_back({.rank = rank, .owner = owner,
+                       .rows_used = rows_of[static_cast<size_t>(owner)] - held.n_shared * block_rows,
+                       .rows_cached = stats.blocks_cached * block_rows, .rows_total = stats.blocks_total * block_rows});
+  }
+  return a;
 }
 
 std::string EngineLoop::failure() const {
@@ -139,6 +171,7 @@ void EngineLoop::step() {
     }
     last_step_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     multi_sequence_steps_ += plan.sequences.size() > 1;
+    record_step(plan);
   }
   std::vector<Delta>& deltas = scheduler_.commit(plan, std::move(result));
   publish_stats();  // first: whoever hears that a request has ended finds it counted
@@ -208,11 +241,24 @@ void EngineLoop::end_all(FinishReason reason, const std::string& message) {
   sinks_.clear();
 }
 
+void EngineLoop::record_step(const StepPlan& plan) {
+  EngineActivity::Step step{.number = plan.step, .seconds = last_step_seconds_, .prefill_tokens = 0, .decode_tokens = 0};
+  for (const PlannedSequence& s : plan.sequences) {
+    const auto n = static_cast<int64_t>(s.tokens.size());
+    (n > 1 ? step.prefill_tokens : step.decode_tokens) += n;
+  }
+  std::lock_guard lock(mutex_);
+  recent_steps_.push_back(step);
+  if (recent_steps_.size() > kRecentSteps) recent_steps_.pop_front();
+}
+
 void EngineLoop::publish_stats() {
   const SchedulerStats s = scheduler_.stats();
+  scheduler_.held_tokens(held_now_);
   std::lock_guard lock(mutex_);
+  std::swap(held_, held_now_);
   stats_ = {.steps = s.steps, .multi_sequence_steps = multi_sequence_steps_, .n_waiting = s.n_waiting, .n_running = s.n_running,
-            .blocks_total = s.blocks_total, .blocks_used = s.blocks_used, .prompt_tokens = s.prompt_tokens,
+            .blocks_total = s.blocks_total, .blocks_used = s.blocks_used, .blocks_cached = s.blocks_cached, .prompt_tokens = s.prompt_tokens,
             .generated_tokens = s.generated_tokens, .cached_tokens = s.cached_tokens, .preemptions = s.preemptions,
             .aborted = s.aborted, .rejected = s.rejected, .finished = s.finished, .last_step_seconds = last_step_seconds_};
 }

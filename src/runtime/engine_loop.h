@@ -5,6 +5,7 @@
 // Sleeps when there is nothing to do. When a rank or peer is lost, every request ends with kError, and failure() says why.
 #pragma once
 #include <condition_variable>
+#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,7 @@ class EngineLoop final : public Engine {
   void submit_together(std::vector<Submission> submissions);  // no step comes between them, whatever the timing
   void abort(RequestId id) override;
   EngineStats stats() const override;
+  EngineActivity activity() const override;
   std::string failure() const override;
   bool reset_prefix_cache() override;
   int64_t max_model_len() const override { return max_model_len_; }
@@ -62,6 +64,7 @@ class EngineLoop final : public Engine {
   SamplingRow sampling_row(const SequenceView&, const PlannedSequence&) const;
   void deliver(std::vector<Delta>& deltas);
   void end_all(FinishReason, const std::string& message);
+  void record_step(const StepPlan& plan);
   void publish_stats();
 
   std::unique_ptr<Executor> executor_;
@@ -72,12 +75,15 @@ class EngineLoop final : public Engine {
   std::vector<SamplingRow> sampling_;        // reused
   double last_step_seconds_ = 0;
   int64_t multi_sequence_steps_ = 0;
+  HeldTokens held_now_;  // reused
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::vector<Command> inbox_;
   bool stopping_ = false;
   EngineStats stats_;
+  HeldTokens held_;
+  std::deque<EngineActivity::Step> recent_steps_;
   std::string failure_;
 
   std::thread thread_;

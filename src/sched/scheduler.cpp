@@ -126,7 +126,18 @@ SchedulerStats Scheduler::stats() const {
   stats.n_running = static_cast<int64_t>(running_.size());
   stats.blocks_total = blocks_.n_blocks();
   stats.blocks_used = blocks_.n_blocks() - blocks_.n_free();
+  stats.blocks_cached = blocks_.pool().n_cached();
   return stats;
+}
+
+void Scheduler::held_tokens(HeldTokens& held) const {
+  BRAID_CHECK(!under_way_, "the block tables are lent to the plan of step {}", plan_.step);
+  held.computed.clear();
+  held.n_shared = blocks_.n_free() - blocks_.n_blocks();
+  for (const Sequence* s : running_) {
+    held.computed.push_back(s->computed);
+    held.n_shared += static_cast<int64_t>(s->row.blocks.size());
+  }
 }
 
 bool Scheduler::reset_prefix_cache() {

@@ -50,10 +50,17 @@ struct SchedulerConfig {
 struct SchedulerStats {
   int64_t steps = 0;
   int64_t n_waiting = 0, n_running = 0;
-  int64_t blocks_total = 0, blocks_used = 0;  // used: held by live sequences
+  int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;  // used: held by live sequences; cached: free, findable
   // Since the start. Prompts count once, when first admitted, cached_tokens being what of them was found in the cache.
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
   int64_t preemptions = 0, aborted = 0, rejected = 0, finished = 0;  // finished: by kStop or kLength
+};
+
+// How much of the held blocks is filled. Blocks that several sequences share are full and in the table of each, so the
+// distinct tokens held are the sum of `computed` less n_shared whole blocks.
+struct HeldTokens {
+  std::vector<int64_t> computed;  // per running sequence, in order of admission
+  int64_t n_shared = 0;           // table entries beyond the first that name their block
 };
 
 // What the sampler needs of a planned sequence. Valid until the commit.
@@ -84,6 +91,7 @@ class Scheduler {
   std::vector<Delta>& commit(const StepPlan& plan, StepResult&& result);
 
   SchedulerStats stats() const;
+  void held_tokens(HeldTokens& held) const;  // between commit() and plan(); reuses the storage
   bool reset_prefix_cache();  // false while requests run
   const SchedulerConfig& config() const { return config_; }
   const BlockCache& blocks() const { return blocks_; }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "sched/scheduler_simulation.h"
 
@@ -364,6 +366,30 @@ TEST(SchedulerPrefix, HitsAreReportedAndAFollowUpReusesTheAnswer) {
   sim.add(3, next, up_to(1));
   sim.run();
   EXPECT_EQ(sim.outcomes[3].cached_tokens, 0);
+}
+
+TEST(SchedulerPrefix, SharedBlocksAreHeldOnce) {
+  Simulation sim(config(256, 100, 16));
+  HeldTokens held;
+  const auto distinct = [&] {  // tokens in held blocks
+    sim.scheduler.held_tokens(held);
+    return std::accumulate(held.computed.begin(), held.computed.end(), int64_t{0}) - 16 * held.n_shared;
+  };
+  EXPECT_EQ(distinct(), 0);
+  sim.add(1, prompt(50));
+  sim.step();
+  EXPECT_EQ(distinct(), 50);
+  sim.add(2, prompt(50));  // three of its four blocks are those of the first
+  sim.step();
+  EXPECT_EQ(distinct(), 51 + 2);
+  EXPECT_THAT(held.computed, ElementsAre(51, 50));
+  EXPECT_EQ(held.n_shared, 3);
+  sim.scheduler.abort(RequestId(1));
+  sim.scheduler.abort(RequestId(2));
+  sim.step();
+  EXPECT_EQ(distinct(), 0);
+  EXPECT_EQ(sim.scheduler.stats().blocks_used, 0);
+  EXPECT_EQ(sim.scheduler.stats().blocks_cached, 3);
 }
 
 TEST(SchedulerPrefix, CannotBeResetWhileRequestsRun) {

@@ -17,7 +17,9 @@
 #include "server/generation.h"
 #include "server/json_escape.h"
 #include "server/json_fields.h"
+#include "server/live_stats.h"
 #include "server/openai_request.h"
+#include "server/page.h"
 #include "server/server_metrics.h"
 #include "server/worker_pool.h"
 
@@ -115,6 +117,7 @@ struct Server::Impl {
   void version(const ExchangePtr& x);
   void server_info(const ExchangePtr& x);
   void load(const ExchangePtr& x);
+  void stats(const ExchangePtr& x);
   void reset_prefix_cache(const ExchangePtr& x);
 
   void take_deltas();
@@ -167,6 +170,7 @@ const std::vector<Server::Impl::Route>& Server::Impl::routes() {
       {"GET", "/version", &Impl::version, false},
       {"GET", "/server_info", &Impl::server_info, true},
       {"GET", "/load", &Impl::load, false},
+      {"GET", "/stats", &Impl::stats, true},
       {"POST", "/reset_prefix_cache", &Impl::reset_prefix_cache, true},
   };
   return table;
@@ -210,6 +214,10 @@ void Server::Impl::route(const ExchangePtr& x) {
     return x->reply(std::move(reply));
   }
   const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : request.method;
+  if (const PageFile* file = find_page_file(path)) {
+    if (method == "GET") return x->reply(page_reply(*file, request));
+    throw ApiError(405, "invalid_request_error", "GET", fmt::format("{} takes GET, not {}", path, request.method));
+  }
   std::string allowed;
   for (const Route& r : routes()) {
     if (path != r.path) continue;
@@ -395,6 +403,17 @@ void Server::Impl::load(const ExchangePtr& x) {
   const EngineStats stats = engine.stats();
   reply_json(x, fmt::format(R"({{"server_load":{},"requests":{},"running":{},"waiting":{}}})",
                             context.live.size() + n_preparing, context.live.size(), stats.n_running, stats.n_waiting));
+}
+
+void Server::Impl::stats(const ExchangePtr& x) {
+  const double now_s = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  reply_json(x, live_stats_json({.version = options.version,
+                                 .model = options.model_names.front(),
+                                 .unhealthy = unhealthy(),
+                                 .max_model_len = context.max_model_len,
+                                 .now_s = now_s,
+                                 .engine = engine.stats(),
+                                 .activity = engine.activity()}));
 }
 
 void Server::Impl::reset_prefix_cache(const ExchangePtr& x) {

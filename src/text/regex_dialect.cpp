@@ -252,7 +252,10 @@ class Translator {
     std::string any = "(?:";
     for (const CharClass& other : c.intersected) any += "(?=" + spelled(other) + ")";
     std::string choice = c.items.empty() ? "" : "[" + c.items + "]";
-    any += fmt::format("(?:{}))", choice);
+    for (const CharClass& n : c.nested) {
+      if (!choice.empty()) choice += '|';
+      choice += spelled(n);
+    }
     any += "(?:" + choice + "))";
     return c.negated ? "(?:(?!" + any + ")(?s:.))" : any;
   }

@@ -58,6 +58,12 @@ class FakeEngine final : public Engine {
     s.n_running = static_cast<int64_t>(live_.size());
     return s;
   }
+  EngineActivity activity() const override {
+    EngineActivity a{.tp = 2, .dcp = 2, .ranks = {}, .steps = {}};
+    a.ranks = {{0, 0, 30, 16, 160}, {1, 1, 29, 16, 160}};
+    a.steps = {{7, 0.25, 40, 2}};
+    return a;
+  }
   std::string failure() const override {
     const std::scoped_lock lock(mutex_);
     return failure_;
