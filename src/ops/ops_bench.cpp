@@ -5,71 +5,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <ctime>
-#include <thread>
 
 #include "ops/conformance_cases.h"
+#include "ops/cpu/ceilings.h"
 #include "ops/cpu/kernels.h"
 
 namespace braid {
 namespace {
 
-struct Ceiling {
-  double float32_gflops = 0.0, bf16_gflops = 0.0, gigabytes = 0.0;
-};
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-// What this thread has computed: undisturbed by other programs on its core.
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
-// The best of several tries on each of n threads at once; amounts are added up.
-template <typename F>
-double best_rate(int n_threads, const F& amount_of_one) {
-  std::vector<double> rates(static_cast<size_t>(n_threads), 0.0);
-  std::vector<std::thread> threads;
-  for (double& rate : rates) {
-    threads.emplace_back([&rate, &amount_of_one] {
-      for (int i = 0; i < 10; ++i) {
-        const double start = thread_seconds();
-        const double amount = amount_of_one();
-        rate = std::max(rate, amount / (thread_seconds() - start) * 1e-9);
-      }
-    });
-  }
-  double sum = 0.0;
-  for (std::thread& t : threads) t.join();
-  for (const double rate : rates) sum += rate;
-  return sum;
-}
-
-Ceiling measure_ceiling(const Kernels& kernels, int n_threads) {
-  const std::vector<float> memory(size_t{64} << 20, 1.0f);
-  Ceiling c;
-  c.float32_gflops = best_rate(n_threads, [&] {
-    float sink = 0.0f;
-    return static_cast<double>(kernels.ceilings.float32_flops(1000000, &sink));
-  });
-  c.bf16_gflops = best_rate(n_threads, [&] {
-    float sink = 0.0f;
-    return static_cast<double>(kernels.ceilings.bf16_flops(1000000, &sink));
-  });
-  c.gigabytes = best_rate(n_threads, [&] {
-    float sink = 0.0f;
-    kernels.ceilings.read(memory.data(), static_cast<int64_t>(memory.size()), &sink);
-    return static_cast<double>(memory.size()) * sizeof(float);
-  });
-  return c;
-}
-
-void time_case(const ConformanceCase& c, Backend& backend, const Ceiling& ceiling, int runs, double (*now)()) {
+void time_case(const ConformanceCase& c, Backend& backend, const CpuCeilings& ceiling, int runs, double (*now)()) {
   backend.begin_step();
   const PreparedCase prepared = c.prepare(backend);
   std::vector<double> seconds;
@@ -84,7 +29,9 @@ void time_case(const ConformanceCase& c, Backend& backend, const Ceiling& ceilin
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2], best = seconds[0];
   const double gflops = prepared.flops / median * 1e-9, gigabytes = prepared.bytes / median * 1e-9;
-  const bool bf16 = c.name.find(" bf16 bf16") != std::string::npos;
+  const bool bf16 = c.name.find(" bf16 bf16") != std::string::npos ||
+                    c.name.find(" bf16 cache bf16") != std::string::npos ||
+                    (c.name.find("attention_rows") == 0 && c.name.find(" bf16") != std::string::npos);
   const double share =
       std::max(gflops / (bf16 ? ceiling.bf16_gflops : ceiling.float32_gflops), gigabytes / ceiling.gigabytes);
   fmt::print("{:11.1f} {:11.1f} {:10.2f} {:10.2f} {:7.0f} %  {}\n", median * 1e6, best * 1e6, gflops, gigabytes,
@@ -111,7 +58,7 @@ int run(int argc, char** argv) {
   for (const Kernels* k : supported_levels()) {
     if (options.level == k->level) kernels = k;
   }
-  const Ceiling c = measure_ceiling(*kernels, options.n_threads);
+  const CpuCeilings c = measure_ceilings(*kernels, options.n_threads);
   fmt::print("level {}, {} threads; ceilings: {:.0f} GFLOP/s float32, {:.0f} bfloat16, {:.1f} GB/s read\n",
              kernels->level, options.n_threads, c.float32_gflops, c.bf16_gflops, c.gigabytes);
   fmt::print("  median us     best us    GFLOP/s       GB/s    share  case\n");

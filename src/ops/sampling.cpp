@@ -102,6 +102,11 @@ void keep_top_p(std::vector<Candidate>& all, float max, float temperature, doubl
   }
 }
 
+bool changes_logits(const SamplingRow& r) {
+  return !r.allowed.empty() || !r.banned.empty() || !r.logit_bias.empty() || r.repetition_penalty != 1.0f ||
+         r.presence_penalty != 0.0f || r.frequency_penalty != 0.0f;
+}
+
 int32_t draw(std::span<const float> logits, float max, const SamplingRow& row) {
   std::vector<Candidate> kept;
   kept.reserve(logits.size());
@@ -142,26 +147,39 @@ double uniform_draw(uint64_t seed, int64_t position) {
   return static_cast<double>((uint64_t{c[0]} << 32 | c[1]) >> 11) * 0x1.0p-53;
 }
 
-SampleResult sample_row(std::span<float> logits, const SamplingRow& row) {
-  SampleResult result;
+LogitSummary summarise(std::span<const float> logits) {
   const int32_t best = arg_max(logits);
-  if (best < 0 || std::isinf(logits[static_cast<size_t>(best)])) {
+  return {best, best < 0 ? 0.0 : log_sum_exp(logits, logits[static_cast<size_t>(best)])};
+}
+
+SampleResult sample_row(std::span<float> logits, const SamplingRow& row) {
+  return sample_row(logits, row, summarise(logits));
+}
+
+SampleResult sample_row(std::span<float> logits, const SamplingRow& row, const LogitSummary& summary) {
+  SampleResult result;
+  if (summary.best < 0 || std::isinf(logits[static_cast<size_t>(summary.best)])) {
     result.bad = true;
     return result;
   }
-  const double lse = log_sum_exp(logits, logits[static_cast<size_t>(best)]);
+  const double lse = summary.log_sum_exp;
   if (row.n_top_logprobs > 0) result.top = best_logprobs(logits, row.n_top_logprobs, lse);
 
-  const std::vector<float> unmodified(logits.begin(), logits.end());
-  apply_masks_and_bias(logits, row);
-  apply_penalties(logits, row);
-  const int32_t allowed_best = arg_max(logits);
+  std::vector<float> unmodified;
+  int32_t allowed_best = summary.best;
+  if (changes_logits(row)) {
+    unmodified.assign(logits.begin(), logits.end());
+    apply_masks_and_bias(logits, row);
+    apply_penalties(logits, row);
+    allowed_best = arg_max(logits);
+  }
   if (allowed_best < 0) {
     result.bad = true;
     return result;
   }
   result.token = row.temperature > 0.0f ? draw(logits, logits[static_cast<size_t>(allowed_best)], row) : allowed_best;
-  result.logprob = static_cast<float>(unmodified[static_cast<size_t>(result.token)] - lse);
+  const std::span<const float> original = unmodified.empty() ? std::span<const float>(logits) : unmodified;
+  result.logprob = static_cast<float>(original[static_cast<size_t>(result.token)] - lse);
   return result;
 }
 

@@ -31,10 +31,19 @@ struct SampleResult {
   bool bad = false;      // the row had a NaN, or nothing was allowed: the request ends, the others go on
 };
 
+// What sampling must know of a whole row: the largest logit's id (the lowest on ties; -1 where there is a NaN or nothing
+// but -infinity), and the log of the sum of all exponentials.
+struct LogitSummary {
+  int32_t best = -1;
+  double log_sum_exp = 0.0;
+};
+LogitSummary summarise(std::span<const float> logits);
+
 // The whole of sampling for one row, on the host. In this order: log-probabilities of the logits as they came; allowed
 // mask, banned tokens, logit bias, repetition, frequency and presence penalties; then the largest, or temperature,
 // min_p, top_k, top_p and one draw. Equal logits are ranked by ascending id. Writes into `logits`.
 SampleResult sample_row(std::span<float> logits, const SamplingRow&);
+SampleResult sample_row(std::span<float> logits, const SamplingRow&, const LogitSummary&);
 
 // Philox 4x32-10 with key `seed` and counter `position`: uniform in [0, 1), 53 bits.
 double uniform_draw(uint64_t seed, int64_t position);

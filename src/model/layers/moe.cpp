@@ -43,15 +43,21 @@ void Moe::operator()(Tensor y, Tensor x) const {
     parallel_->tp().all_reduce(y, "moe_out");
     return;
   }
-  // Routed sum and shared expert, one above the other. In reproducible mode each has its own tree over slices and
-  // ranks, and they meet at the end; otherwise they meet first and half as much is sent.
+  if (!parallel_->reproducible()) {  // they meet first, so that half as much is sent
+    Tensor shared = backend_->scratch(DType::kF32, {n, hidden});
+    backend_->moe(y, x, ids, weights, experts_);
+    shared_->partial(shared, x);
+    backend_->add(y, shared);
+    parallel_->tp().all_reduce(y, "moe_out");
+    return;
+  }
+  // Each has its own tree over slices and ranks: one above the other in one sum.
   Tensor both = backend_->scratch(DType::kF32, {2 * n, hidden});
   Tensor routed = both.rows(0, n), shared = both.rows(n, 2 * n);
   backend_->moe(routed, x, ids, weights, experts_);
   shared_->partial(shared, x);
-  if (parallel_->reproducible()) parallel_->tp().all_reduce(both, "moe_out");
+  parallel_->tp().all_reduce(both, "moe_out");
   backend_->add(routed, shared);
-  if (!parallel_->reproducible()) parallel_->tp().all_reduce(routed, "moe_out");
   backend_->copy(y, routed);
 }
 

@@ -12,15 +12,16 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/cpu/attention_tile.h"
 #include "ops/cpu/cpu_backend.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kSegment = 1024;
-constexpr int kMaxBlockRows = 128;
+constexpr int kMostRows = 128;  // of a block
 constexpr int kMaxRanks = 64;
-constexpr int64_t kBlockFloats = 96 * 1024;  // q and sums of a block: what fits the second-level cache beside a tile
+constexpr int64_t kBlockFloats = 96 * 1024;  // sums of a block: what fits the second-level cache beside a tile
 constexpr double kFlopsPerNanosecond = 60.0;
 
 struct Block {
@@ -37,56 +38,44 @@ void* row_of(const Tensor& x, int64_t token, int64_t head) {
   return static_cast<char*>(x.data) + (token * x.stride[0] + head * x.stride[1]) * size_of(x.dtype);
 }
 
-// A worker's buffers and the attention of one block at a time.
+// The attention of one block at a time, in a worker's memory.
 class BlockAttention {
  public:
   BlockAttention(const Kernels& kernels, const Tensor& q, const KvCache& cache, const AttentionSpec& spec,
                  const BatchMeta& batch, int dv, float* memory)
-      : kernels_(kernels), q_(q), cache_(cache), batch_(batch), n_stripes_(spec.n_stripes / batch.shard.n_ranks) {
-    if (spec.n_stripes == 1) n_stripes_ = 1;
-    args_.dk = static_cast<int>(q.dim(2));
-    args_.dv = dv;
-    args_.scale_log2 = spec.scale * cache.scale * 1.44269504088896341f;
-    const int64_t stride = padded(dv, kernels.lanes);
-    auto take = [&](int64_t n) {
-      float* p = memory;
-      memory += padded(n, 16);
-      return p;
-    };
-    q_rows_ = take(int64_t{kMaxBlockRows} * args_.dk);
-    args_.q = q_rows_;
-    args_.keys = take(int64_t{kKeyTile} * args_.dk);
-    args_.values = take(kKeyTile * stride);
-    args_.scores = take(int64_t{kMaxBlockRows} * kKeyTile);
-    args_.rescale = take(kMaxBlockRows);
-    segment_ = partial(take(partial_floats(kernels, dv, kMaxBlockRows)), kMaxBlockRows);
+      : kernels_(kernels),
+        q_(q),
+        cache_(cache),
+        batch_(batch),
+        dv_(dv),
+        n_stripes_(stripes_here(spec, batch)),
+        tile_(kernels, shape(q, cache, dv), spec.scale * cache.scale * 1.44269504088896341f, memory) {
+    memory += AttentionTile::floats(kernels, shape(q, cache, dv));
+    const int64_t each = AttentionTile::partial_floats(kernels, dv, kMostRows);
+    segment_ = tile_.partial(memory, kMostRows);
     for (int s = 0; s < n_stripes_; ++s) {
-      stripes_[static_cast<size_t>(s)] = partial(take(partial_floats(kernels, dv, kMaxBlockRows)), kMaxBlockRows);
+      stripes_[static_cast<size_t>(s)] = tile_.partial(memory += each, kMostRows);
     }
   }
 
-  static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-  static int64_t partial_floats(const Kernels& kernels, int dv, int rows) {
-    return padded(rows * (padded(dv, kernels.lanes) + 2), 16);
+  static int stripes_here(const AttentionSpec& spec, const BatchMeta& batch) {
+    return spec.n_stripes == 1 ? 1 : spec.n_stripes / batch.shard.n_ranks;
   }
-  static int64_t worker_floats(const Kernels& kernels, int dk, int dv, int n_stripes) {
-    const int64_t stride = padded(dv, kernels.lanes);
-    return (int64_t{kMaxBlockRows} + kKeyTile) * dk + kKeyTile * stride + int64_t{kMaxBlockRows} * (kKeyTile + 1) +
-           (1 + n_stripes) * partial_floats(kernels, dv, kMaxBlockRows) + 6 * 16;
+  static AttentionTile::Shape shape(const Tensor& q, const KvCache& cache, int dv) {
+    return {kMostRows, static_cast<int>(q.dim(2)), dv, q.dtype, cache.k.dtype};
+  }
+  static int64_t worker_floats(const Kernels& kernels, const Tensor& q, const KvCache& cache, int dv, int n_stripes) {
+    return AttentionTile::floats(kernels, shape(q, cache, dv)) +
+           (1 + n_stripes) * AttentionTile::partial_floats(kernels, dv, kMostRows);
   }
 
   int n_stripes() const { return n_stripes_; }
-  int64_t partial_floats(int rows) const { return partial_floats(kernels_, args_.dv, rows); }
-  PartialRows partial(float* memory, int rows) const {
-    const int64_t stride = padded(args_.dv, kernels_.lanes);
-    return {memory, memory + rows * stride, memory + rows * (stride + 1), stride};
-  }
+  int64_t partial_floats(int rows) const { return AttentionTile::partial_floats(kernels_, dv_, rows); }
+  PartialRows partial(float* memory, int rows) const { return tile_.partial(memory, rows); }
 
   void begin(const Block& block) {
     block_ = block;
-    for (int r = 0; r < block.rows(); ++r) {
-      kernels_.to_float(q_rows_ + int64_t{r} * args_.dk, row_of(q_, block.token(r), block.head(r)), q_.dtype, args_.dk);
-    }
+    for (int r = 0; r < block.rows(); ++r) tile_.set_query(r, row_of(q_, block.token(r), block.head(r)));
   }
 
   int64_t n_segments(int stripe) const {
@@ -96,9 +85,9 @@ class BlockAttention {
   // The block's sums over one segment of one stripe, from nothing.
   void segment(int stripe, int64_t segment, const PartialRows& into) {
     clear(into);
-    args_.state = into;
+    tile_.accumulate_into(into);
     const SequenceShard rows = stripe_shard(stripe);
-    std::array<int64_t, kMaxBlockRows> visible;  // rows of the stripe that each token sees
+    std::array<int64_t, kMostRows> visible;  // rows of the stripe that each token sees
     for (int t = 0; t < block_.n_tokens; ++t) {
       const int64_t position = batch_.positions.as<int32_t>()[block_.first_token + t];
       visible[static_cast<size_t>(t)] = rows.local_length(batch_.shard.local_length(position + 1));
@@ -108,14 +97,9 @@ class BlockAttention {
     for (int64_t start = segment * kSegment; start < end; start += kKeyTile) {
       const auto n = static_cast<int>(std::min<int64_t>(kKeyTile, most - start));
       load(rows, start, n);
-      for (int t = 0; t < block_.n_tokens;) {  // runs of tokens that see equally much of the tile
-        auto seen = [&](int token) { return std::min<int64_t>(n, visible[static_cast<size_t>(token)] - start); };
-        const int first = t;
-        while (++t < block_.n_tokens && seen(t) == seen(first)) {
-        }
-        if (seen(first) <= 0) continue;
-        kernels_.attention_tile(args_, first * block_.n_heads, t * block_.n_heads, static_cast<int>(seen(first)));
-      }
+      tile_.add(block_.rows(), [&](int row) {
+        return static_cast<int>(std::min<int64_t>(n, visible[static_cast<size_t>(row / block_.n_heads)] - start));
+      });
     }
   }
 
@@ -149,11 +133,7 @@ class BlockAttention {
     return {n_stripes_, n_stripes_ == 1 ? 1 : batch_.shard.interleave, batch_.shard.block_size, stripe};
   }
 
-  void clear(const PartialRows& p) const {
-    std::fill(p.acc, p.acc + block_.rows() * p.stride, 0.0f);
-    std::fill(p.weight, p.weight + block_.rows(), 0.0f);
-    std::fill(p.k, p.k + block_.rows(), -std::numeric_limits<float>::infinity());
-  }
+  void clear(const PartialRows& p) const { AttentionTile::clear(p, block_.rows()); }
 
   const PartialRows& merged() {
     for (int half = n_stripes_ / 2; half >= 1; half /= 2) {
@@ -185,16 +165,17 @@ class BlockAttention {
       keys[i] = row_of(cache_.k, slot, block_.kv_head);
       values[i] = row_of(cache_.v, slot, block_.kv_head);
     }
-    kernels_.attention_load(args_, keys, values, n, cache_.k.dtype);
+    tile_.load_keys(keys, n, 0, static_cast<int>(q_.dim(2)));
+    tile_.load_values(values, n);
   }
 
   const Kernels& kernels_;
   const Tensor& q_;
   const KvCache& cache_;
   const BatchMeta& batch_;
+  int dv_;
   int n_stripes_;  // of this rank
-  AttentionArgs args_;
-  float* q_rows_ = nullptr;
+  AttentionTile tile_;
   PartialRows segment_;
   std::array<PartialRows, 8> stripes_;
   Block block_;
@@ -265,9 +246,9 @@ void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSp
   BRAID_CHECK(spec.n_stripes == 1 || (spec.n_stripes == 8 && 8 % ranks == 0), "{} stripes on {} ranks", spec.n_stripes,
               ranks);
   BRAID_CHECK(cache.k.dtype == cache.v.dtype && q.dim(1) % cache.k.dim(1) == 0);
-  const int n_stripes = spec.n_stripes == 1 ? 1 : spec.n_stripes / ranks;
-  const int64_t per_row = dk + (n_stripes + 1) * BlockAttention::padded(dv, kernels_.lanes);
-  const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMaxBlockRows));
+  const int n_stripes = BlockAttention::stripes_here(spec, batch);
+  const int64_t per_row = (n_stripes + 1) * AttentionTile::padded(dv, kernels_.lanes);
+  const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMostRows));
   const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
   double nanoseconds = 0.0;
   for (const Block& b : blocks) {
@@ -275,7 +256,7 @@ void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSp
   }
 
   const ScratchScope temporary(*this);
-  const int64_t worker_floats = BlockAttention::worker_floats(kernels_, dk, dv, n_stripes);
+  const int64_t worker_floats = BlockAttention::worker_floats(kernels_, q, cache, dv, n_stripes);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), worker_floats});
   auto make = [&](int worker) {
     return BlockAttention(kernels_, q, cache, spec, batch, dv, memory.row<float>(worker));
@@ -297,8 +278,8 @@ void CpuBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache,
                            const BatchMeta& batch) {
   const int dv = static_cast<int>(y.dim(2));
   attend(q, cache, spec, batch, dv, [&](const Block& b, const PartialRows& sums) {
-    void* out[kMaxBlockRows];
-    float* out_lse[kMaxBlockRows];
+    void* out[kMostRows];
+    float* out_lse[kMostRows];
     for (int r = 0; r < b.rows(); ++r) {
       out[r] = row_of(y, b.token(r), b.head(r));
       out_lse[r] = lse ? lse.row<float>(b.token(r)) + b.head(r) : nullptr;
@@ -322,7 +303,7 @@ void CpuBackend::attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q
 
 void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) {
   const int64_t ranks = sums.dim(0), heads = y.dim(1), dv = y.dim(2),
-                stride = BlockAttention::padded(dv, kernels_.lanes);
+                stride = AttentionTile::padded(dv, kernels_.lanes);
   const ScratchScope temporary(*this);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), ranks, stride});
   const double nanoseconds = static_cast<double>(ranks * dv);
@@ -353,8 +334,8 @@ void CpuBackend::merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weight
 void CpuBackend::merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) {
   const int64_t ranks = lses.dim(0), n_values = values.dim(0), heads = y.dim(1), dv = y.dim(2);
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first, first + n_values,
-              ranks);
+  BRAID_CHECK(ranks <= kMaxRanks && first + n_values <= ranks, "values of ranks [{}, {}) of {}", first,
+              first + n_values, ranks);
   const ScratchScope temporary(*this);
   const Tensor memory = scratch(DType::kF32, {workers_.size(), 2, dv});
   for_rows(y.dim(0) * heads, static_cast<double>(n_values * dv), [&](int64_t row, int worker) {

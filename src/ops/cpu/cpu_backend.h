@@ -22,6 +22,7 @@ class CpuBackend final : public HostBackend {
   ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
   void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
 
+  void copy(Tensor to, Tensor from) override;
   void embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) override;
   void linear(Tensor y, Tensor x, const LinearWeight&) override;
   void head_linear(Tensor y, Tensor x, const HeadWeight&) override;
@@ -44,6 +45,7 @@ class CpuBackend final : public HostBackend {
   void gather_cache(Tensor rows, const KvCache&, Tensor slots) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
+  void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) override;
 
  private:
   template <typename Write>  // write(block, sums of its rows)

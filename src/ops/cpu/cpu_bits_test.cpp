@@ -362,6 +362,35 @@ TEST_P(AttentionBits, RanksOfAContextParallelGroupAddUpToTheWhole) {
   }
 }
 
+// Causal attention over rows: queries [begin, end) of a sequence against its first `end` keys, row by row.
+std::string row_attention(Backend& backend, Inputs& in, const Tensor& q, const Tensor& k, const Tensor& k_rope,
+                          const Tensor& v, int begin, int end) {
+  const Tensor y = in.poisoned(q.dtype, {end - begin, v.dim(1), v.dim(2)});
+  RowSpans spans{1, end - begin, end, in.ints({0, end - begin}), in.ints({0, end}), true};
+  backend.attention_rows(y, {}, q.rows(begin, end), k.rows(0, end), k_rope.rows(0, end), v.rows(0, end), spans, 0.3f);
+  return bits_of(backend, y);
+}
+
+TEST_P(CpuBits, AttentionOverRowsDoesNotDependOnItsBatchOrOnLaterKeys) {
+  const auto one = backend(1), three = backend(3);
+  for (const DType type : {kF32, kBF16}) {
+    Inputs in(*one, 11);
+    const int n = 700, heads = 2, poisoned_from = 333;
+    const Tensor q = in.normals(type, {n, heads, 32}), k = in.normals(type, {n, heads, 24});
+    const Tensor k_rope = in.normals(type, {n, 8}), v = in.normals(type, {n, heads, 20});
+    const std::string whole = row_attention(*one, in, q, k, k_rope, v, 0, n);
+    std::string pieces;
+    in_pieces(in, n, [&](int b, int e) { pieces += row_attention(*three, in, q, k, k_rope, v, b, e); });
+    EXPECT_EQ(whole, pieces);
+    const std::vector<float> nan(static_cast<size_t>((n - poisoned_from) * heads * 24), std::nanf(""));
+    in.put(k.rows(poisoned_from, n), nan);
+    in.put(v.rows(poisoned_from, n),
+           std::vector<float>(static_cast<size_t>((n - poisoned_from) * heads * 20), std::nanf("")));
+    const size_t kept = whole.size() / n * poisoned_from;
+    EXPECT_EQ(whole.substr(0, kept), row_attention(*one, in, q, k, k_rope, v, 0, n).substr(0, kept));
+  }
+}
+
 // The checks above can fail: without slices the order of addition shows.
 TEST_P(CpuBits, WithoutSlicesRanksWouldDiffer) {
   const auto cpu = backend(1);

@@ -1,6 +1,10 @@
 // Operations on single rows: norms, residual sums, activation, gathers, rotation and cache writes. A row is brought to
 // float32 in a buffer of its worker, changed there and stored.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/cpu/cpu_backend.h"
@@ -13,6 +17,12 @@ void* element(const Tensor& t, int64_t offset) { return static_cast<char*>(t.dat
 double row_nanoseconds(int64_t n) { return 20.0 + static_cast<double>(n) / 4.0; }
 
 }  // namespace
+
+void CpuBackend::copy(Tensor to, Tensor from) {
+  if (to.rank < 2 || to.dim(0) != from.dim(0)) return HostBackend::copy(to, from);
+  const int64_t n = to.dim(0), row = n == 0 ? 0 : to.n_elements() / n;
+  for_rows(n, row_nanoseconds(row), [&](int64_t r, int) { HostBackend::copy(to.rows(r, r + 1), from.rows(r, r + 1)); });
+}
 
 void CpuBackend::embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) {
   const int64_t h = y.dim(1);
@@ -158,6 +168,43 @@ void CpuBackend::mla_rope_cache(Tensor q_out, Tensor q_in, Tensor kv_a, Tensor n
     kernels_.from_float(latent, kv_a.dtype, row, r + d, 1.0f);
     if (slot < 0) return;
     kernels_.from_float(element(cache.k, slot * cache.k.stride[0]), cache.k.dtype, row, r + d, 1.0f / cache.scale);
+  });
+}
+
+// The passes over whole rows are cut into pieces of kLogits, so that one row of a large vocabulary is shared as well; a
+// piece's bits depend on its place alone.
+void CpuBackend::sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) {
+  BRAID_CHECK(out.size() == rows.size() && logits.dim(0) == static_cast<int64_t>(rows.size()));
+  constexpr int64_t kLogits = 8192;
+  const int64_t n = logits.dim(1), pieces = (n + kLogits - 1) / kLogits, n_rows = logits.dim(0);
+  std::vector<Kernels::Summary> summaries(static_cast<size_t>(n_rows * pieces));
+  workers_.run(n_rows * pieces, static_cast<double>(n_rows * n) / 2.0, [&](int64_t task, int) {
+    const int64_t first = task % pieces * kLogits;
+    summaries[static_cast<size_t>(task)] =
+        kernels_.summarise(logits.row<float>(task / pieces) + first, std::min(kLogits, n - first));
+  });
+  workers_.run(n_rows, static_cast<double>(n_rows) * 1000.0, [&](int64_t r, int) {
+    const Kernels::Summary* parts = &summaries[static_cast<size_t>(r * pieces)];
+    LogitSummary whole{0, 0.0};
+    float largest = -std::numeric_limits<float>::infinity();
+    bool nan = false;
+    const std::span<float> row(logits.row<float>(r), static_cast<size_t>(n));
+    for (int64_t p = 0; p < pieces; ++p) {
+      if (parts[p].best < 0) {  // only -infinity is harmless
+        nan = nan || std::any_of(row.begin() + p * kLogits, row.begin() + std::min(n, (p + 1) * kLogits),
+                                 [](float x) { return std::isnan(x); });
+      } else if (parts[p].largest > largest) {
+        largest = parts[p].largest;
+        whole.best = static_cast<int32_t>(p * kLogits + parts[p].best);
+      }
+    }
+    if (nan || std::isinf(largest)) whole.best = -1;
+    double sum = 0.0;
+    for (int64_t p = 0; p < pieces; ++p) {
+      if (parts[p].best >= 0) sum += parts[p].sum * std::exp(static_cast<double>(parts[p].largest) - largest);
+    }
+    whole.log_sum_exp = static_cast<double>(largest) + std::log(sum);
+    out[static_cast<size_t>(r)] = sample_row(row, rows[static_cast<size_t>(r)], whole);
   });
 }
 

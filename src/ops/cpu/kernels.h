@@ -27,7 +27,7 @@ struct ProductArgs {
 };
 
 // One tile of at most kKeyTile cached rows against a block of query rows.
-inline constexpr int kKeyTile = 64;
+inline constexpr int kKeyTile = 128;
 inline constexpr int kMaxSlices = 8;
 
 // A partial softmax sum per row, relative to 2^k with k an integer: acc = sum of 2^(score - k) v, weight = sum of
@@ -39,14 +39,17 @@ struct PartialRows {
   int64_t stride = 0;  // dv rounded up to a whole number of vectors
 };
 
+// Two forms: float32 throughout, or bfloat16 queries, keys, values and probabilities with float32 sums, where two
+// neighbours (lanes of a key, keys of a value) share 32 bits.
 struct AttentionArgs {
-  const float* q = nullptr;  // [rows, dk] float32
+  const void* const* q = nullptr;  // [rows] pointers to dk elements
   int dk = 0, dv = 0;
-  float scale_log2 = 1.0f;   // score * scale_log2 is in units of log2
-  float* keys = nullptr;     // [dk][kKeyTile], the tile transposed
-  float* values = nullptr;   // [kKeyTile][stride]
-  float* scores = nullptr;   // [rows][kKeyTile]
-  float* rescale = nullptr;  // [rows]
+  float scale_log2 = 1.0f;      // score * scale_log2 is in units of log2
+  void* keys = nullptr;         // the tile transposed: [dk][kKeyTile], or pairs [ceil(dk / 2)][kKeyTile]
+  void* values = nullptr;       // [kKeyTile][stride], or pairs [kKeyTile / 2][stride]
+  float* scores = nullptr;      // [rows][kKeyTile]
+  float* rescale = nullptr;     // [rows]
+  const int* n_keys = nullptr;  // [rows] how many of the tile's keys each row sees, ascending
   PartialRows state;
 };
 
@@ -64,9 +67,13 @@ struct Kernels {
   };
   Products x_f32_w_f32, x_f32_w_bf16, x_bf16_w_bf16;  // the last is empty where the level has no such instruction
 
-  void (*attention_load)(const AttentionArgs&, const void* const* k_rows, const void* const* v_rows, int n_keys, DType);
-  // Rows [begin, end) see the tile's first n_keys keys.
-  void (*attention_tile)(const AttentionArgs&, int begin, int end, int n_keys);
+  // One form of attention. A tile's keys may be loaded in parts, each `lanes` lanes from an even `first` on.
+  struct Attention {
+    void (*load_keys)(const AttentionArgs&, const void* const* rows, int n_keys, int first, int lanes, DType);
+    void (*load_values)(const AttentionArgs&, const void* const* rows, int n_keys, DType);
+    void (*tile)(const AttentionArgs&, int begin, int end);  // rows [begin, end) against the loaded tile
+  };
+  Attention attention_f32, attention_bf16;  // the last is empty where the level has no such instruction
   void (*attention_merge)(const PartialRows& into, const PartialRows& from, int rows);
   // y[r] = acc / weight * scale; lse (or null): natural log of the sum of exponentials.
   void (*attention_finish)(const PartialRows&, int rows, int dv, float scale, void* const* y, DType, float* const* lse);
@@ -81,6 +88,12 @@ struct Kernels {
   void (*round)(float* x, int64_t n, DType compute);
   void (*softmax)(float* y, const float* x, int64_t n);
   void (*sigmoid)(float* y, const float* x, int64_t n);
+  // The largest value, its first index, sum of e^(x - largest); index -1 where a NaN or only -infinity was found.
+  struct Summary {
+    int64_t best;
+    float largest, sum;
+  };
+  Summary (*summarise)(const float* x, int64_t n);
 
   // For benchmarks: loops of n rounds that do nothing but multiply and add, and return the operations done; a read of
   // n floats.

@@ -55,73 +55,189 @@ BRAID_INLINE void transpose(F (&r)[kLanes]) {
   if constexpr (kLanes >= 16) swap_blocks<8>(r);
 }
 
-// keys[d][j] = k_rows[j][d]. Vectors of keys beyond n_keys are filled from the last valid row and never looked at.
+// The rows of one vector of keys; those beyond n_keys are the last valid one and never looked at.
+struct RowsOfVector {
+  const void* row[kLanes];
+};
+BRAID_INLINE RowsOfVector rows_of_vector(const void* const* rows, int j, int n_keys) {
+  RowsOfVector v;
+  for (int l = 0; l < kLanes; ++l) v.row[l] = rows[j + l < n_keys ? j + l : n_keys - 1];
+  return v;
+}
+
+// keys[first + d][j] = rows[j][d].
 template <DType type>
-void load_keys(const AttentionArgs& a, const void* const* k_rows, int n_keys) {
+void load_keys(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes) {
+  float* const keys = static_cast<float*>(a.keys) + first * kKeyTile;
   for (int j = 0; j < n_keys; j += kLanes) {
-    const void* rows[kLanes];
-    for (int l = 0; l < kLanes; ++l) rows[l] = k_rows[j + l < n_keys ? j + l : n_keys - 1];
+    const RowsOfVector in = rows_of_vector(rows, j, n_keys);
     int d = 0;
-    for (; d + kLanes <= a.dk; d += kLanes) {
+    for (; d + kLanes <= lanes; d += kLanes) {
       F r[kLanes];
 #pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l) r[l] = load_lanes(rows[l], type, d);
+      for (int l = 0; l < kLanes; ++l) r[l] = load_lanes(in.row[l], type, d);
       transpose(r);
 #pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l) store(a.keys + (d + l) * kKeyTile + j, r[l]);
+      for (int l = 0; l < kLanes; ++l) store(keys + (d + l) * kKeyTile + j, r[l]);
     }
-    for (; d < a.dk; ++d) {
-      for (int l = 0; l < kLanes; ++l) a.keys[d * kKeyTile + j + l] = load_lane(rows[l], type, d);
+    for (; d < lanes; ++d) {
+      for (int l = 0; l < kLanes; ++l) keys[d * kKeyTile + j + l] = load_lane(in.row[l], type, d);
     }
   }
 }
 
 template <DType type>
-void load_values(const AttentionArgs& a, const void* const* v_rows, int n_keys) {
+void load_values(const AttentionArgs& a, const void* const* rows, int n_keys) {
   for (int j = 0; j < n_keys; ++j) {
-    float* to = a.values + j * a.state.stride;
+    float* to = static_cast<float*>(a.values) + j * a.state.stride;
     int d = 0;
-    for (; d + kLanes <= a.dv; d += kLanes) store(to + d, load_lanes(v_rows[j], type, d));
+    for (; d + kLanes <= a.dv; d += kLanes) store(to + d, load_lanes(rows[j], type, d));
     if (d == a.dv) continue;
     F rest{};
-    for (int i = 0; d + i < a.dv; ++i) rest[i] = load_lane(v_rows[j], type, d + i);
+    for (int i = 0; d + i < a.dv; ++i) rest[i] = load_lane(rows[j], type, d + i);
     store(to + d, rest);
   }
 }
 
-void load_tile(const AttentionArgs& a, const void* const* k_rows, const void* const* v_rows, int n_keys, DType type) {
-  switch (type) {
-    case DType::kBF16:
-      load_keys<DType::kBF16>(a, k_rows, n_keys);
-      return load_values<DType::kBF16>(a, v_rows, n_keys);
-    case DType::kF8E4M3:
-      load_keys<DType::kF8E4M3>(a, k_rows, n_keys);
-      return load_values<DType::kF8E4M3>(a, v_rows, n_keys);
-    default:
-      load_keys<DType::kF32>(a, k_rows, n_keys);
-      return load_values<DType::kF32>(a, v_rows, n_keys);
+void load_keys_f32(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes, DType type) {
+  if (type == DType::kBF16) return load_keys<DType::kBF16>(a, rows, n_keys, first, lanes);
+  if (type == DType::kF8E4M3) return load_keys<DType::kF8E4M3>(a, rows, n_keys, first, lanes);
+  load_keys<DType::kF32>(a, rows, n_keys, first, lanes);
+}
+void load_values_f32(const AttentionArgs& a, const void* const* rows, int n_keys, DType type) {
+  if (type == DType::kBF16) return load_values<DType::kBF16>(a, rows, n_keys);
+  if (type == DType::kF8E4M3) return load_values<DType::kF8E4M3>(a, rows, n_keys);
+  load_values<DType::kF32>(a, rows, n_keys);
+}
+
+// Sums over a row's own keys behind those that all rows of its tile see, in the same chain.
+template <int NV>
+BRAID_INLINE void rest_of_row(F (&acc)[NV], const float* p, const float* values, int64_t stride, int begin, int end) {
+  for (int j = begin; j < end; ++j) {
+    const F x = broadcast(p[j]);
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) acc[v] = fma(x, load(values + j * stride + v * kLanes), acc[v]);
+  }
+}
+BRAID_INLINE int whole_steps(const float*, int n_keys) { return n_keys; }  // that all rows of a tile can share
+
+#if defined(__AVX512BF16__)
+// Lanes 2i and 2i + 1 of a row as bfloat16 in one word, for kLanes words.
+template <DType type>
+BRAID_INLINE U load_pairs(const void* row, int64_t d) {
+  if constexpr (type == DType::kBF16) return load_as<U>(static_cast<const uint16_t*>(row) + d);
+  const U16 both = load_as<U16>(static_cast<const uint8_t*>(row) + d);  // float8: exact in bfloat16
+  const F even = from_e4m3_bits(__builtin_convertvector(both & 0xff, U8)),
+          odd = from_e4m3_bits(__builtin_convertvector(both >> 8, U8));
+  return (U)even >> 16 | ((U)odd & 0xffff0000u);
+}
+template <DType type>
+BRAID_INLINE uint32_t load_half(const void* row, int64_t d) {  // one lane as bfloat16
+  return __builtin_bit_cast(uint32_t, load_lane(row, type, d)) >> 16;
+}
+template <DType type>
+BRAID_INLINE U load_halves(const void* row, int64_t d) {
+  if constexpr (type == DType::kBF16) return widen(load_as<U16>(static_cast<const uint16_t*>(row) + d));
+  return (U)load_lanes(row, type, d) >> 16;
+}
+
+template <DType type>
+void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes) {
+  constexpr int size = type == DType::kBF16 ? 2 : 1;
+  auto* const keys = static_cast<uint32_t*>(a.keys) + first / 2 * kKeyTile;
+  for (int j = 0; j < n_keys; j += kLanes) {
+    const RowsOfVector in = rows_of_vector(rows, j, n_keys), next = rows_of_vector(rows, j + kLanes, n_keys);
+    int d = 0;
+    for (; d + 2 * kLanes <= lanes; d += 2 * kLanes) {
+      F r[kLanes];
+#pragma GCC unroll 16
+      for (int l = 0; l < kLanes; ++l) {
+        r[l] = (F)load_pairs<type>(in.row[l], d);
+        __builtin_prefetch(static_cast<const char*>(next.row[l]) + d * size);
+      }
+      transpose(r);
+#pragma GCC unroll 16
+      for (int l = 0; l < kLanes; ++l) store_as<F>(keys + (d / 2 + l) * kKeyTile + j, r[l]);
+    }
+    for (; d < lanes; d += 2) {
+      for (int l = 0; l < kLanes; ++l) {
+        const uint32_t odd = d + 1 < lanes ? load_half<type>(in.row[l], d + 1) : 0;
+        keys[d / 2 * kKeyTile + j + l] = load_half<type>(in.row[l], d) | odd << 16;
+      }
+    }
   }
 }
 
-template <int R, int NV>
+template <DType type>
+void load_value_pairs(const AttentionArgs& a, const void* const* rows, int n_keys) {
+  for (int j = 0; j < n_keys; j += 2) {
+    auto* const to = static_cast<uint32_t*>(a.values) + j / 2 * a.state.stride;
+    const void *even = rows[j], *odd = rows[j + 1 < n_keys ? j + 1 : j];  // half a pair is masked where it is read
+    int d = 0;
+    for (; d + kLanes <= a.dv; d += kLanes)
+      store_as<U>(to + d, load_halves<type>(even, d) | load_halves<type>(odd, d) << 16);
+    if (d == a.dv) continue;
+    U rest{};
+    for (int i = 0; d + i < a.dv; ++i) rest[i] = load_half<type>(even, d + i) | load_half<type>(odd, d + i) << 16;
+    store_as<U>(to + d, rest);
+  }
+}
+
+void load_keys_bf16(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes, DType type) {
+  if (type == DType::kF8E4M3) return load_key_pairs<DType::kF8E4M3>(a, rows, n_keys, first, lanes);
+  load_key_pairs<DType::kBF16>(a, rows, n_keys, first, lanes);
+}
+void load_values_bf16(const AttentionArgs& a, const void* const* rows, int n_keys, DType type) {
+  if (type == DType::kF8E4M3) return load_value_pairs<DType::kF8E4M3>(a, rows, n_keys);
+  load_value_pairs<DType::kBF16>(a, rows, n_keys);
+}
+
+template <int NV>
+BRAID_INLINE void rest_of_row(F (&acc)[NV], const uint16_t* p, const uint32_t* values, int64_t stride, int begin,
+                              int end) {
+  for (int j = begin; j < end; j += 2) {
+    const bool half = j + 1 == end;  // the other half is a key that this row must not see
+    const uint32_t pair = p[j] | (half ? 0u : static_cast<uint32_t>(p[j + 1]) << 16), mask = half ? 0xffffu : ~0u;
+    const __m512bh x = (__m512bh)(U{} + pair);
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      acc[v] = _mm512_dpbf16_ps(acc[v], x, (__m512bh)(load_as<U>(values + j / 2 * stride + v * kLanes) & mask));
+    }
+  }
+}
+BRAID_INLINE int whole_steps(const uint16_t*, int n_keys) { return n_keys / 2 * 2; }
+#endif
+
+template <int R, int NV, typename X, typename W>
 __attribute__((noinline)) void score_rows(const AttentionArgs& a, int row, int column) {
-  F acc[R][NV] = {};
-  const float* x[R];
-  for (int r = 0; r < R; ++r) x[r] = a.q + static_cast<int64_t>(row + r) * a.dk;
-  product_tile<R, NV>(acc, x, a.keys + column, kKeyTile, a.dk);
+  F acc[R][NV];
+  clear(acc);
+  const X* x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = static_cast<const X*>(a.q[row + r]);
+  product_tile<R, NV>(acc, x, static_cast<const W*>(a.keys) + column, kKeyTile, a.dk);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) store(a.scores + (row + r) * kKeyTile + column + v * kLanes, acc[r][v]);
   }
 }
 
-template <int R, int NV>
-__attribute__((noinline)) void value_rows(const AttentionArgs& a, int row, int column, int n_keys) {
-  F acc[R][NV] = {};
-  const float* x[R];
-  for (int r = 0; r < R; ++r) x[r] = a.scores + (row + r) * kKeyTile;
-  product_tile<R, NV>(acc, x, a.values + column, a.state.stride, n_keys);
+template <int R, int NV, typename X, typename W>
+__attribute__((noinline)) void value_rows(const AttentionArgs& a, int row, int column) {
+  F acc[R][NV];
+  clear(acc);
+  const X* x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = reinterpret_cast<const X*>(a.scores + (row + r) * kKeyTile);
+  const W* values = static_cast<const W*>(a.values) + column;
+  const int shared = whole_steps(x[0], a.n_keys[row]);
+  product_tile<R, NV>(acc, x, values, a.state.stride, shared);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+    rest_of_row<NV>(acc[r], x[r], values, a.state.stride, shared, a.n_keys[row + r]);
     const F rescale = broadcast(a.rescale[row + r]);
+#pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
       float* y = a.state.acc + (row + r) * a.state.stride + column + v * kLanes;
       store(y, fma(load(y), rescale, acc[r][v]));
@@ -157,17 +273,21 @@ BRAID_INLINE void with_rows(int begin, int end, int column, F_ f) {
     row += n;
   }
 }
-template <typename F_>
-BRAID_INLINE void for_tiles(int begin, int end, int vectors, F_ f) {
+// first_row(column) is the first row that wants the columns from there on.
+template <typename First, typename F_>
+BRAID_INLINE void for_tiles(First first_row, int end, int vectors, F_ f) {
   int v = 0;
-  for (; v + kTileVectors <= vectors; v += kTileVectors) with_rows<kTileVectors>(begin, end, v * kLanes, f);
+  for (; v + kTileVectors <= vectors; v += kTileVectors) {
+    with_rows<kTileVectors>(first_row(v * kLanes), end, v * kLanes, f);
+  }
+  const int column = v * kLanes;
   switch (vectors - v) {
     case 1:
-      return with_rows<1>(begin, end, v * kLanes, f);
+      return with_rows<1>(first_row(column), end, column, f);
     case 2:
-      return with_rows<2>(begin, end, v * kLanes, f);
+      return with_rows<2>(first_row(column), end, column, f);
     case 3:
-      return with_rows < kTileVectors == 4 ? 3 : 1 > (begin, end, v * kLanes, f);
+      return with_rows < kTileVectors == 4 ? 3 : 1 > (first_row(column), end, column, f);
     default:
       return;
   }
@@ -179,36 +299,59 @@ BRAID_INLINE float power_of_two(float d) {
   return __builtin_bit_cast(float, bits);
 }
 
+// 2^x as probability j, and what was kept of it.
+BRAID_INLINE F keep_probability(float* p, int j, F x) {
+  const F kept = exp2(x);
+  store(p + j, kept);
+  return kept;
+}
+#if defined(__AVX512BF16__)
+// What is added to the weight is what is multiplied with the value.
+BRAID_INLINE F keep_probability(uint16_t* p, int j, F x) {
+  const U16 bits = (U16)_mm512_cvtneps_pbh(rough_exp2(x));
+  store_as<U16>(p + j, bits);
+  return from_bf16_bits(bits);
+}
+#endif
+
+// Scores become probabilities in place; X is their type, no wider than a score.
+template <typename X>
 BRAID_INLINE void softmax_row(const AttentionArgs& a, int row, int n_keys) {
   float* s = a.scores + row * kKeyTile;
   I lane;
   for (int l = 0; l < kLanes; ++l) lane[l] = l;
-  F most = broadcast(kMinusInfinity);
-  for (int j = 0; j < n_keys; j += kLanes) {
-    F t = load(s + j) * a.scale_log2;
-    if (n_keys - j < kLanes) t = lane < n_keys - j ? t : broadcast(kMinusInfinity);
-    store(s + j, t);
-    most = max(t, most);
+  const F none = broadcast(kMinusInfinity), scale = broadcast(a.scale_log2);
+  F most = none;
+  int j = 0;
+  for (; j + kLanes <= n_keys; j += kLanes) most = max(load(s + j), most);
+  if (j < n_keys) {
+    const F rest = lane < n_keys - j ? load(s + j) : none;
+    store(s + j, rest);
+    most = max(rest, most);
   }
-  const float before = a.state.k[row], top = __builtin_ceilf(max_lanes(most));
+  const float before = a.state.k[row], top = __builtin_ceilf(max_lanes(most) * a.scale_log2);
   const float k = before > top ? before : top;
   F sum{};
-  for (int j = 0; j < n_keys; j += kLanes) {
-    const F p = exp2(load(s + j) - k);
-    store(s + j, p);
-    sum += p;
+  for (j = 0; j < n_keys; j += kLanes) {
+    sum += keep_probability(reinterpret_cast<X*>(s), j, fma(load(s + j), scale, broadcast(-k)));
   }
   a.rescale[row] = power_of_two(before - k);
   a.state.k[row] = k;
   a.state.weight[row] = a.state.weight[row] * a.rescale[row] + sum_lanes(sum);
 }
 
-void tile(const AttentionArgs& a, int begin, int end, int n_keys) {
-  for_tiles(begin, end, (n_keys + kLanes - 1) / kLanes,
-            [&]<int R, int NV>(int row, int column) { score_rows<R, NV>(a, row, column); });
-  for (int row = begin; row < end; ++row) softmax_row(a, row, n_keys);
-  for_tiles(begin, end, static_cast<int>(a.state.stride / kLanes),
-            [&]<int R, int NV>(int row, int column) { value_rows<R, NV>(a, row, column, n_keys); });
+template <typename X, typename W>
+void tile(const AttentionArgs& a, int begin, int end) {
+  int sees = begin;  // ascending with the column: rows before see nothing of it
+  auto first_row = [&](int column) {
+    while (a.n_keys[sees] <= column) ++sees;
+    return sees;
+  };
+  for_tiles(first_row, end, (a.n_keys[end - 1] + kLanes - 1) / kLanes,
+            [&]<int R, int NV>(int row, int column) { score_rows<R, NV, X, W>(a, row, column); });
+  for (int row = begin; row < end; ++row) softmax_row<X>(a, row, a.n_keys[row]);
+  for_tiles([&](int) { return begin; }, end, static_cast<int>(a.state.stride / kLanes),
+            [&]<int R, int NV>(int row, int column) { value_rows<R, NV, X, W>(a, row, column); });
 }
 
 void merge(const PartialRows& into, const PartialRows& from, int rows) {
@@ -259,8 +402,10 @@ void finish(const PartialRows& a, int rows, int dv, float scale, void* const* y,
 }  // namespace
 
 void add_attention(Kernels& table) {
-  table.attention_load = load_tile;
-  table.attention_tile = tile;
+  table.attention_f32 = {load_keys_f32, load_values_f32, tile<float, float>};
+#if defined(__AVX512BF16__)
+  table.attention_bf16 = {load_keys_bf16, load_values_bf16, tile<uint16_t, uint32_t>};
+#endif
   table.attention_merge = merge;
   table.attention_finish = finish;
 }

@@ -14,7 +14,8 @@ struct TileSums {
 
 template <int R, int NV, typename X, typename W>
 BRAID_INLINE void one_slice(float (*c)[kPanel], const X* const* rows, const W* panel, int64_t width, int64_t k) {
-  F acc[R][NV] = {};
+  F acc[R][NV];
+  clear(acc);
   const X* x[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = rows[r];

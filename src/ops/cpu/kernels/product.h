@@ -5,6 +5,16 @@
 
 namespace braid::BRAID_LEVEL {
 
+// Register by register: the compiler clears a whole array in memory.
+template <int R, int NV>
+BRAID_INLINE void clear(F (&acc)[R][NV]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) acc[r][v] = F{};
+  }
+}
+
 // acc[r][v] += sum over k of x[r][k] * panel[k * width + v * kLanes + lane]
 template <int R, int NV>
 BRAID_INLINE void product_tile(F (&acc)[R][NV], const float* const (&x)[R], const float* panel, int64_t width,

@@ -139,6 +139,32 @@ void softmax(float* y, const float* x, int64_t n) {
   for_vectors(y, n, [&](int64_t i, int64_t lanes) { return load_n(y + i, lanes) * factor; });
 }
 
+Kernels::Summary summarise(const float* x, int64_t n) {
+  F most = broadcast(-__builtin_inff());
+  I nan{};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    F v = load_n(x + i, lanes);
+    for (int l = static_cast<int>(lanes); l < kLanes; ++l) v[l] = x[i];
+    nan |= v != v;
+    most = max(v, most);
+  }
+  const float largest = max_lanes(most);
+  bool usable = largest > -__builtin_inff();
+  for (int l = 0; l < kLanes; ++l) usable = usable && nan[l] == 0;
+  if (!usable) return {-1, -__builtin_inff(), 0.0f};
+  int64_t best = 0;
+  while (x[best] != largest) ++best;
+  F sum[4] = {};
+  for (int64_t i = 0, j = 0; i < n; i += kLanes, j = (j + 1) % 4) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    F p = exp(load_n(x + i, lanes) - largest);
+    for (int l = static_cast<int>(lanes); l < kLanes; ++l) p[l] = 0.0f;
+    sum[j] += p;
+  }
+  return {best, largest, sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]))};
+}
+
 }  // namespace
 
 void add_rows(Kernels& table) {
@@ -151,6 +177,7 @@ void add_rows(Kernels& table) {
   table.round = round_row;
   table.softmax = softmax;
   table.sigmoid = sigmoid;
+  table.summarise = summarise;
 }
 
 }  // namespace braid::BRAID_LEVEL

@@ -103,6 +103,16 @@ BRAID_INLINE F exp2(F hi, F lo) {
   return p * (F)((exponent + 127) << 23);
 }
 BRAID_INLINE F exp2(F x) { return exp2<false>(x, F{}); }
+// The same to 1e-4: for what is rounded to bfloat16 anyway.
+BRAID_INLINE F rough_exp2(F x) {
+  const F least = broadcast(-127.0f), magic = broadcast(12582912.0f);
+  x = x < least ? least : x;
+  const F shifted = x + magic, f = x - (shifted - magic);
+  F p = fma(broadcast(5.500893294811249e-2f), f, broadcast(2.422109693288803e-1f));
+  p = fma(p, f, broadcast(6.932829022407532e-1f));
+  p = fma(p, f, broadcast(1.0f));
+  return p * (F)(((I)shifted - (I)magic + 127) << 23);
+}
 
 // e^x, with the product x * log2(e) carried in two floats where there is an fma.
 BRAID_INLINE F exp(F x) {
@@ -115,13 +125,30 @@ BRAID_INLINE F exp(F x) {
 }
 BRAID_INLINE F silu(F x) { return x / (1.0f + exp(-x)); }
 
+// 16-bit lanes as 32-bit ones and back. The compiler's own conversion goes by halves on 512 bits; the forms with a (full)
+// mask, since the plain ones warn of what they leave undefined.
+BRAID_INLINE U widen(U16 x) {
+#if defined(__AVX512F__)
+  return (U)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)x);
+#else
+  return __builtin_convertvector(x, U);
+#endif
+}
+BRAID_INLINE U16 narrow(U x) {
+#if defined(__AVX512F__)
+  return (U16)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)x);
+#else
+  return __builtin_convertvector(x, U16);
+#endif
+}
+
 // bfloat16 (round to nearest even, NaN stays NaN).
-BRAID_INLINE F from_bf16_bits(U16 bits) { return (F)(__builtin_convertvector(bits, U) << 16); }
+BRAID_INLINE F from_bf16_bits(U16 bits) { return (F)(widen(bits) << 16); }
 BRAID_INLINE U16 to_bf16_bits(F x) {
   const U u = (U)x;
   const U rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const U nan = (u >> 16) | 0x40u;
-  return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded, U16);
+  return narrow((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 BRAID_INLINE F round_bf16(F x) { return from_bf16_bits(to_bf16_bits(x)); }
 
