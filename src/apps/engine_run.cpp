@@ -121,6 +121,7 @@ Json counters_of(int rank, const RankCounters& c) {
           {"kv_rows_read", c.kv_rows_read},
           {"row_tokens", c.row_tokens},
           {"context_windows", c.context_windows},
+          {"mixed_steps", c.mixed_steps},
           {"context_layers", c.context.layers},
           {"replicated_query_layers", c.context.replicated_queries},
           {"fp8_query_layers", c.context.fp8_queries},

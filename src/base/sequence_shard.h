@@ -28,6 +28,8 @@ struct SequenceShard {
   int rank = 0;        // this rank's place in the group
 
   BRAID_HOST_DEVICE constexpr int64_t virtual_block() const { return int64_t{block_size} * n_ranks; }
+  // Tokens of one turn over the ranks. A position that is a multiple of it has the same local index on every rank.
+  BRAID_HOST_DEVICE constexpr int64_t round() const { return int64_t{interleave} * n_ranks; }
 
   BRAID_HOST_DEVICE constexpr int owner(TokenPos g) const {
     return static_cast<int>((g.value / interleave) % n_ranks);
@@ -36,8 +38,7 @@ struct SequenceShard {
 
   // Index of g among the rows of its owner.
   BRAID_HOST_DEVICE constexpr LocalPos local(TokenPos g) const {
-    const int64_t round = int64_t{interleave} * n_ranks;
-    return LocalPos((g.value / round) * interleave + g.value % interleave);
+    return LocalPos((g.value / round()) * interleave + g.value % interleave);
   }
 
   // Inverse of local() on this rank.
@@ -48,10 +49,9 @@ struct SequenceShard {
   // Rows that this rank holds of positions [0, n): its local length for a sequence of n tokens, and the causal window
   // of a query at position n - 1. Summed over the ranks this is n.
   BRAID_HOST_DEVICE constexpr int64_t local_length(int64_t n) const {
-    const int64_t round = int64_t{interleave} * n_ranks;
-    const int64_t rest = n % round - int64_t{rank} * interleave;
+    const int64_t rest = n % round() - int64_t{rank} * interleave;
     const int64_t partial = rest < 0 ? 0 : rest > interleave ? interleave : rest;
-    return (n / round) * interleave + partial;
+    return (n / round()) * interleave + partial;
   }
 
   // Block-table column of g, and of how many entries a sequence of n tokens needs.

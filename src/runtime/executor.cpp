@@ -106,6 +106,9 @@ void Executor::measure_context() {
     if (local == 0) costs = mine;
   });
   settle_context(setup_, costs);
+  for (const ContextChoice& c : setup_.context.choices) {
+    if (is_driver() && c.asked == "auto" && c.option != "attn-prefill-form") log_info("{} auto is {}; {}", c.option, c.active, c.reason);
+  }
 }
 
 void Executor::start_ranks() {

@@ -154,6 +154,7 @@ Tensor Runner::forward(const StepPlan& plan) {
   rows_read_ += step_.rows_read - part_step_.rows_unread;
   row_tokens_ += part_step_.row_tokens;
   context_windows_ += part_step_.n_windows;
+  mixed_steps_ += part_step_.parts.size() > 1;
   const auto prepared = Clock::now();
   const TraceSpan span(size > 0 ? "replay" : "forward", plan.step);
   backend_->begin_step();
@@ -219,6 +220,7 @@ RankCounters Runner::counters() const {
     c.replays = recordings_->replays();
     c.recorded_nodes = recordings_->n_nodes();
   }
+  c.mixed_steps = mixed_steps_;
   c.context = model_->context_use();
   c.prepare_seconds = prepare_seconds_;
   c.launch_seconds = launch_seconds_;

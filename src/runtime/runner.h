@@ -26,6 +26,7 @@ struct RankCounters {
   int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
   int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
   int64_t row_tokens = 0, context_windows = 0;    // the same: new tokens that attended to rows; windows of their context
+  int64_t mixed_steps = 0;                        // with some sequences that attended to rows and some through the cache
   CollectiveCounts collectives;
   ContextUse context;
   int64_t replays = 0;         // steps that were one launch
@@ -78,7 +79,7 @@ class Runner {
   RankStep step_;
   PartStep part_step_;
   std::vector<StepPart> parts_;
-  int64_t rows_written_ = 0, rows_read_ = 0, row_tokens_ = 0, context_windows_ = 0;
+  int64_t rows_written_ = 0, rows_read_ = 0, row_tokens_ = 0, context_windows_ = 0, mixed_steps_ = 0;
   double prepare_seconds_ = 0, launch_seconds_ = 0;
 };
 

@@ -18,8 +18,8 @@ struct Segment {
 class WindowWriter {
  public:
   WindowWriter(const StepPlan& plan, const RowRule& rule, const SequenceShard& shard, PartStep& step, PartStep::Part& part)
-      : plan_(plan), shard_(shard), step_(step), part_(part), round_(int64_t{shard.interleave} * shard.n_ranks),
-        budget_(std::max(rule.window_tokens / round_ * round_, round_)) {}
+      : plan_(plan), shard_(shard), step_(step), part_(part),
+        budget_(std::max(rule.window_tokens / shard.round(), int64_t{1}) * shard.round()) {}
 
   void write() {
     for (int s = part_.first_seq; s < part_.first_seq + part_.n_seqs; ++s) {
@@ -28,7 +28,7 @@ class WindowWriter {
         if (used_ == budget_) close();
         const int64_t n = std::min(cached - begin, budget_ - used_);
         segments_.push_back({s, begin, begin + n});
-        used_ += (n + round_ - 1) / round_ * round_;
+        used_ += (n + shard_.round() - 1) / shard_.round() * shard_.round();
         begin += n;
       }
     }
@@ -113,7 +113,7 @@ class WindowWriter {
   const SequenceShard& shard_;
   PartStep& step_;
   PartStep::Part& part_;
-  const int64_t round_, budget_;  // tokens
+  const int64_t budget_;  // tokens
   std::vector<Segment> segments_;
   int64_t used_ = 0;  // whole rounds
 };

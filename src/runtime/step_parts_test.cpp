@@ -44,8 +44,7 @@ void check_windows(const StepPlan& plan, const RowRule& rule, const SequenceShar
   }
   const PartStep& first = steps[0];
   std::vector<int64_t> next(plan.sequences.size(), 0);
-  const int64_t round = int64_t{shard.interleave} * shard.n_ranks;
-  int row = 0, seq = 0;
+    int row = 0, seq = 0;
   for (size_t p = 0; p < first.parts.size(); ++p) {
     const PartStep::Part& part = first.parts[p];
     RC_ASSERT(part.first_row == row && part.first_seq == seq);
@@ -53,7 +52,7 @@ void check_windows(const StepPlan& plan, const RowRule& rule, const SequenceShar
     seq += part.n_seqs;
     for (size_t w = 0; w < part.windows.size(); ++w) {
       const PartStep::Window& window = part.windows[w];
-      RC_ASSERT(int64_t{window.rank_rows} * shard.n_ranks <= std::max(rule.window_tokens, round));
+      RC_ASSERT(int64_t{window.rank_rows} * shard.n_ranks <= std::max(rule.window_tokens, shard.round()));
       std::vector<std::pair<int, int64_t>> gathered;
       for (size_t r = 0; r < steps.size(); ++r) {
         const PartStep::Window& same = steps[r].parts[p].windows[w];

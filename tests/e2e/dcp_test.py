@@ -134,12 +134,23 @@ class Dcp(unittest.TestCase):
             self.assertGreater(c["context_windows"], 0)
 
     def test_expanded_prefill_on_ranks_that_share_no_rows(self):
-        for model, tp in itertools.product(LATENT + ("deepseek_v3_yarn",), (1, 2, 4, 8)):
+        for model, tp in itertools.product(LATENT, (1, 2, 4, 8)):
             with self.subTest(model=model, tp=tp):
                 report = self.verify(model, "--dtype", "float32", "--modes", ALL_MODES if SLOW else "full,chunk:7,cached", "-tp", tp,
                                      "--block-size", 8, "--attn-prefill-form", "expanded", "--attn-prefill-chunk-size", 24)
                 for mode in report["modes"]:
                     self.assert_rows(mode["mode"], mode["ranks"][-1], 0)
+
+    def test_prompts_beside_running_answers(self):
+        # A small budget: some prompts are still being read while others are answered.
+        for model, arguments in (("deepseek_v3", ["-tp", 2, "--block-size", 8]), ("deepseek_v2_lite", layout(4, 4, 2)),
+                                 ("deepseek_v3", layout(8, 2, 1, "ag_rs", False, False)), ("llama", layout(4, 2))):
+            with self.subTest(model=model, arguments=arguments):
+                report = self.verify(model, "--dtype", "float32", "--modes", "batched", "--max-num-batched-tokens", 24,
+                                     "--attn-prefill-form", "expanded", *arguments)
+                counts = report["modes"][0]["ranks"][0]
+                self.assertGreater(counts["mixed_steps"], 0)
+                self.assertGreater(counts["context_windows"], 0)
 
     def test_window_sizes_give_equal_values(self):
         # A window smaller than a round over the ranks is one round; one larger than every context is one window.
