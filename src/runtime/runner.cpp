@@ -13,7 +13,7 @@ std::unique_ptr<Backend> make_backend(const RankSetup& setup, int device) {
   if (setup.on_gpus()) return make_cuda_backend({.device = device, .reproducible = setup.config.reproducible});
   CpuOptions options;
   options.n_threads = setup.threads;
-  options.level = setup.config.cpu_level;
+  if (setup.config.cpu_level != "auto") options.level = setup.config.cpu_level;
   return make_cpu_backend(options);
 }
 

@@ -3,6 +3,10 @@
 // scratch arena or reads device values on the host, so that a step can be recorded as a graph once it has run. The
 // drivers here check shapes and choose; kernels are in *.cu behind the plain functions of kernels.h.
 //
+// On Hopper a kernel is placed while the one in front of it still runs. Each waits for that one before it touches
+// activations, but may read weights (of linear layers, heads and norms) before: no kernel may write those once they are
+// used; pack_*() copies them or waits.
+//
 // Rows: in the reproducible mode (CudaOptions) a row's result never depends on the rows beside it or their number: every
 // product is computed by one kernel whose order of summation depends on K alone. In the default mode products go to
 // cuBLASLt or to narrow kernels by the number of rows, and a row's last bits may then change with that number.
@@ -101,6 +105,7 @@ class CudaBackend final : public Backend {
   void put(Tensor device, Tensor w);  // the same into memory that is there already
   void product(const cuda::ProductArgs&);
   void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
+  bool latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&);
   void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);
   void check_attention(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int64_t dv) const;
 
