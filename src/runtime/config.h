@@ -22,7 +22,7 @@ struct EngineConfig {
   // ranks
   Layout layout;
   std::string device = "cpu";
-  std::string cpu_level;  // instruction set of CPU ranks; empty: the best
+  std::string cpu_level = "auto";  // instruction set of CPU ranks
   int threads = 0;  // per rank; 0: the cores divided by the local ranks
   std::string dcp_config;         // JSON object; see runtime/context_setup.h
   int dcp_interleave = 0;         // the same settings under vLLM's names; 0 and empty: not given

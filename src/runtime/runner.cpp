@@ -10,7 +10,7 @@ std::unique_ptr<Backend> make_backend(const RankSetup& setup) {
   if (setup.config.device == "reference") return make_reference_backend();
   CpuOptions options;
   options.n_threads = setup.threads;
-  options.level = setup.config.cpu_level;
+  if (setup.config.cpu_level != "auto") options.level = setup.config.cpu_level;
   return make_cpu_backend(options);
 }
 

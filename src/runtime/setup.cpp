@@ -105,7 +105,7 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   }
   check_scheduler(c, s.max_model_len, problems);
   const std::vector<std::string> levels = cpu_levels();
-  if (c.device == "cpu" && !c.cpu_level.empty() && std::find(levels.begin(), levels.end(), c.cpu_level) == levels.end()) {
+  if (c.device == "cpu" && c.cpu_level != "auto" && std::find(levels.begin(), levels.end(), c.cpu_level) == levels.end()) {
     problems.push_back(fmt::format("--cpu-level {} is beyond this machine, whose best is {}", c.cpu_level, levels.empty() ? "none" : levels.back()));
   }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
