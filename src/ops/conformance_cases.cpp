@@ -236,6 +236,24 @@ void add_results(Cases& cases, int ranks, int first, int n_values, DType from, D
            });
 }
 
+void add_messages(Cases& cases, int ranks, int d, DType type) {
+  add_case(cases, fmt::format("pack_results {} ranks, {} x {}", ranks, d, short_name(type)), 0.0, [=](Inputs& in) {
+    const int64_t t = 3, n = 5, size = size_of(type), lse_offset = (t * n * d * size + 15) / 16 * 16;
+    const int64_t bytes = lse_offset + (t * n * 4 + 15) / 16 * 16;
+    const Tensor values = in.normals(type, {t, ranks * n, d}), lse = in.normals(kF32, {t, ranks * n});
+    Tensor messages = in.poisoned(kF32, {ranks, bytes / 4});
+    std::vector<Tensor> outputs;
+    for (int64_t r = 0; r < ranks; ++r) {
+      char* message = static_cast<char*>(messages.data) + r * bytes;
+      outputs.push_back(Tensor(message, type, {t, n, d}));
+      outputs.push_back(Tensor(message + lse_offset, kF32, {t, n}));
+    }
+    messages = Tensor(messages.data, DType::kU8, {ranks, bytes});
+    Backend& be = in.backend();
+    return PreparedCase{[=, &be] { be.pack_results(messages, values, lse, lse_offset); }, outputs};
+  });
+}
+
 Tensor rope_table(Inputs& in, int d) {
   std::vector<float> values;
   for (int position = 0; position < 400; ++position) {
@@ -485,6 +503,7 @@ Cases conformance_cases() {
     for (const int ranks : {1, 2, 3, 8}) add_results(cases, ranks, 0, ranks, t, t);
     add_results(cases, 4, 2, 1, t, kF32);
     add_results(cases, 4, 0, 1, t, kF32);
+    for (const int ranks : {1, 2, 3}) add_messages(cases, ranks, ranks == 3 ? 7 : 16, t);
   }
   for (const DType t : {kF32, kBF16}) {
     const RowsShape latent{3, 40, 24, 33, false}, plain{4, 19, 0, 7, false}, shared{5, 32, 0, 32, true};

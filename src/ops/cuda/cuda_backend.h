@@ -17,6 +17,7 @@
 #include "ops/cuda/attention.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/lt_products.h"
+#include "ops/cuda/pinned_pool.h"
 #include "ops/cuda/product.h"
 
 namespace braid {
@@ -56,6 +57,15 @@ class CudaBackend final : public Backend {
   void fill_zero(Tensor x) override;
   Stream stream() const override { return {stream_}; }
   void sync() override;
+  DeviceMemory device_memory() const override;
+
+  bool can_record() const override { return true; }
+  void begin_recording() override;
+  std::unique_ptr<Recording> end_recording() override;
+  void replay(const Recording&) override;
+
+  std::shared_ptr<std::byte[]> staging(int64_t bytes) override;
+  void make_dummy(const DummyValues& v) override;
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
   LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
@@ -79,6 +89,7 @@ class CudaBackend final : public Backend {
   void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
                          const BatchMeta&) override;
   void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
+  void pack_results(Tensor messages, Tensor values, Tensor lse, int64_t lse_offset) override;
   void merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) override;
   void attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v, const RowSpans&,
                       float scale) override;
@@ -104,6 +115,7 @@ class CudaBackend final : public Backend {
   CudaMemory memory_;
   Staging staging_;
   LtProducts lt_;
+  std::shared_ptr<PinnedPool> pinned_;  // of weights being loaded
 };
 
 }  // namespace braid
