@@ -16,6 +16,7 @@ int run_bench(const Arguments& arguments) {
   static const Benchmark kBenchmarks[] = {
       {"latency", "time of one batch, in process", run_bench_latency},
       {"throughput", "tokens per second of many requests, in process", run_bench_throughput},
+      {"decode", "decode steps at any batch and context, without prompts", run_bench_decode},
       {"serve", "load on an OpenAI-compatible server", run_bench_serve},
   };
   const std::string name = arguments.words.empty() ? "" : arguments.words[0];

@@ -9,6 +9,7 @@ namespace braid {
 int run_bench_latency(const Arguments&);
 int run_bench_throughput(const Arguments&);
 int run_bench_serve(const Arguments&);
+int run_bench_decode(const Arguments&);
 
 // Of exactly n_output tokens, greedily, whatever the model would say: equal work in every run.
 Request bench_request(std::vector<int32_t> prompt, int n_output);

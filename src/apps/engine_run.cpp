@@ -11,7 +11,7 @@
 namespace braid {
 
 std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer) {
-  auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
+  auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds, .gpus = setup.on_gpus()});
   check_weights_fit(setup, world->first_local(), world->n_local());
   auto executor = std::make_unique<Executor>(setup, std::move(world));
   if (!executor->is_driver()) {

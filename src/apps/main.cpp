@@ -24,7 +24,7 @@ const Command kCommands[] = {
     {"generate", "answer one prompt", run_generate},
     {"verify", "compare the engine's logits with a reference", run_verify},
     {"eval", "score a file of questions", run_eval},
-    {"bench", "latency, throughput, or load on a server", run_bench},
+    {"bench", "latency, throughput, decode steps, or load on a server", run_bench},
     {"render", "print the prompt that a chat template makes", run_render},
     {"plan", "memory and layout, without reading weights", run_plan},
 };

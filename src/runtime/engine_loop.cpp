@@ -1,5 +1,7 @@
 #include "runtime/engine_loop.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <random>
 
@@ -289,6 +291,9 @@ std::vector<Engine::OptionState> EngineLoop::options() const {
   say("block-size", std::to_string(s.config.block_size), std::to_string(s.virtual_block()),
       s.config.layout.dcp > 1 ? "tokens of a block over all ranks of a group: the unit of prefix matches" : "");
   for (const ContextChoice& choice : s.context.choices) say(choice.option.c_str(), choice.asked, choice.active, choice.reason);
+  say("device", s.config.device, s.device, s.config.device == "auto" && s.device == "cpu" ? "no GPU is usable here" : "");
+  say("cuda-graph-sizes", s.config.graph_sizes.empty() ? "auto" : s.config.graph_sizes,
+      s.graph_sizes.empty() ? "off" : fmt::format("{} sizes up to {}", s.graph_sizes.size(), s.graph_sizes.back()), s.graph_reason);
   say("threads", std::to_string(s.config.threads), std::to_string(s.threads));
   say("enable-prefix-caching", s.config.prefix_caching ? "on" : "off", s.config.prefix_caching ? "on" : "off");
   say("reproducible", s.config.reproducible ? "on" : "off", s.config.reproducible ? "on" : "off");

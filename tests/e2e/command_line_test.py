@@ -77,6 +77,14 @@ class Words(braid.TestCase):
                             (["--max-model-len", "many"], "'many'"), (["--memory", "12Q"], "'12Q'")):
             self.assertIn(what, self.refused("plan", "--model", braid.DEMO, *words))
 
+    @unittest.skipIf(shutil.which("nvidia-smi"), "there may be a GPU here")
+    def test_no_gpu(self):
+        self.assertIn("no GPU is usable here", self.refused("verify", "--model", braid.fixture("llama"), "--device", "cuda"))
+        self.expect(braid.run("plan", "--model", braid.DEMO, "--device", "auto"))
+
+    def test_graph_sizes(self):
+        self.assertIn("--cuda-graph-sizes '1,x'", self.refused("plan", "--model", braid.DEMO, "--cudagraph-capture-sizes", "1,x"))
+
     def test_missing_value(self):
         err = self.refused("plan", "--model", braid.DEMO, "--bogus", "-tp")
         self.assertIn("tensor-parallel-size", err)
