@@ -28,5 +28,7 @@ int run_verify(const Arguments&);
 int run_eval(const Arguments&);
 int run_plan(const Arguments&);
 int run_render(const Arguments&);
+int run_bench(const Arguments&);
+int run_chat(const Arguments&);
 
 }  // namespace braid

@@ -1,12 +1,17 @@
 #include "apps/engine_run.h"
 
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
 #include "base/log.h"
 #include "runtime/planning.h"
+#include "server/server.h"
 
 namespace braid {
 
 std::unique_ptr<EngineLoop> start_engine(const RankSetup& setup, const Executor::Observer& observer) {
-  auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds});
+  auto world = make_world({.size = setup.config.layout.world(), .stall_seconds = setup.config.stall_seconds, .gpus = setup.on_gpus()});
   check_weights_fit(setup, world->first_local(), world->n_local());
   auto executor = std::make_unique<Executor>(setup, std::move(world));
   if (!executor->is_driver()) {
@@ -65,6 +70,12 @@ Completion& Completions::wait(size_t index) {
   return *shared_->completions[index];
 }
 
+SamplingParams model_sampling_defaults(const std::string& model_dir) {
+  const std::string file = model_dir + "/generation_config.json";
+  struct stat s {};
+  return ::stat(file.c_str(), &s) == 0 ? sampling_defaults(read_json_file(file)) : sampling_defaults();
+}
+
 std::string layout_text(const RankSetup& s) {
   std::string text = s.config.layout.to_string() + " " + name_of(s.compute);
   if (s.kv_dtype != s.compute) text += std::string(" kv ") + name_of(s.kv_dtype);
@@ -80,6 +91,9 @@ void print_counters(const EngineLoop& engine) {
              "to rows, {} context windows", i, c.bytes_read, c.weights_bytes, c.cache_bytes, c.workspace_bytes, c.kv_rows_written,
              c.kv_rows_read, c.row_tokens, c.context_windows);
   }
+  const EngineStats stats = engine.stats();
+  log_info("{} steps, {} of several sequences; {} tokens generated, {} prompt tokens found in the cache, {} preemptions", stats.steps,
+           stats.multi_sequence_steps, stats.generated_tokens, stats.cached_tokens, stats.preemptions);
   const ContextUse& use = ranks[0].context;
   if (use.layers > 0) {
     log_info("decode context parallel: {} layers, of these {} with replicated queries, {} with float8 queries and {} projected "
@@ -91,6 +105,36 @@ void print_counters(const EngineLoop& engine) {
   for (const auto& [name, count] : ranks[0].collectives) {
     log_info("rank 0 collective {}: {} calls, {} B", name, count.calls, count.bytes);
   }
+}
+
+namespace {
+
+Json counters_of(int rank, const RankCounters& c) {
+  Json collectives = Json::object();
+  for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
+  return {{"rank", rank},
+          {"bytes_read", c.bytes_read},
+          {"weights_bytes", c.weights_bytes},
+          {"cache_bytes", c.cache_bytes},
+          {"workspace_bytes", c.workspace_bytes},
+          {"kv_rows_written", c.kv_rows_written},
+          {"kv_rows_read", c.kv_rows_read},
+          {"row_tokens", c.row_tokens},
+          {"context_windows", c.context_windows},
+          {"mixed_steps", c.mixed_steps},
+          {"context_layers", c.context.layers},
+          {"replicated_query_layers", c.context.replicated_queries},
+          {"fp8_query_layers", c.context.fp8_queries},
+          {"projected_before_merge_layers", c.context.projected_before_merge},
+          {"collectives", std::move(collectives)}};
+}
+
+}  // namespace
+
+Json counters_json(int first_rank, const std::vector<RankCounters>& ranks) {
+  Json list = Json::array();
+  for (size_t i = 0; i < ranks.size(); ++i) list.push_back(counters_of(first_rank + static_cast<int>(i), ranks[i]));
+  return list;
 }
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "runtime/engine_loop.h"
 
 namespace braid {
@@ -44,9 +45,13 @@ class Completions {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
+// OpenAI's defaults, overridden by the folder's generation_config.json where there is one.
+SamplingParams model_sampling_defaults(const std::string& model_dir);
+
 std::string layout_text(const RankSetup&);  // "tp2 float32 reproducible"
 
-// What was really active, on stderr: collectives by name and bytes, bytes read and held per rank, KV rows.
+// What was really active, on stderr: steps, collectives by name and bytes, bytes read and held per rank, KV rows.
 void print_counters(const EngineLoop&);
+Json counters_json(int first_rank, const std::vector<RankCounters>&);  // a list, an object a rank
 
 }  // namespace braid

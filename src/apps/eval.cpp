@@ -12,7 +12,7 @@
 #include "apps/app.h"
 #include "apps/engine_run.h"
 #include "apps/eval_set.h"
-#include "apps/http_client.h"
+#include "client/http_client.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"

@@ -1,11 +1,13 @@
 // Entry point: picks the subcommand and turns exceptions into exit codes.
 #include <cstdio>
 #include <cstring>
+#include <functional>
 
 #include "apps/app.h"
 #include "apps/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace.h"
 
 namespace braid {
 namespace {
@@ -18,9 +20,11 @@ struct Command {
 
 const Command kCommands[] = {
     {"serve", "answer over an OpenAI-compatible API", run_serve},
+    {"chat", "a conversation in the terminal", run_chat},
     {"generate", "answer one prompt", run_generate},
     {"verify", "compare the engine's logits with a reference", run_verify},
     {"eval", "score a file of questions", run_eval},
+    {"bench", "latency, throughput, decode steps, or load on a server", run_bench},
     {"render", "print the prompt that a chat template makes", run_render},
     {"plan", "memory and layout, without reading weights", run_plan},
 };
@@ -49,9 +53,10 @@ int dispatch(int argc, char** argv) {
 
 bool parse_or_help(const std::string& command, const std::string& summary, OptionTable& table, const Arguments& arguments,
                    std::vector<std::string>& problems) {
-  std::string log_level_name = "info";
+  std::string log_level_name = "info", trace_file;
   table.set_group("output");
   table.add("log-level", &log_level_name, "least important log lines shown").choices = {"debug", "info", "warn", "error", "off"};
+  table.add("trace", &trace_file, "write when each part of a step and each request ran to this file (Chrome trace) at the end");
   const ParsedArguments parsed = parse_arguments(table, arguments.words);
   if (parsed.help) {
     std::fputs(help_text(command, summary, table).c_str(), stdout);
@@ -59,6 +64,7 @@ bool parse_or_help(const std::string& command, const std::string& summary, Optio
   }
   problems.insert(problems.end(), parsed.problems.begin(), parsed.problems.end());
   set_log_level(parse_log_level(log_level_name));
+  if (!trace_file.empty()) start_trace(trace_file);
   for (const std::string& note : parsed.notes) log_info("{}", note);
   return false;
 }
@@ -71,9 +77,11 @@ int refuse(const std::string& command, const std::vector<std::string>& problems)
 
 }  // namespace braid
 
-int main(int argc, char** argv) {
+namespace {
+
+int guarded(const std::function<int()>& work) {
   try {
-    return braid::dispatch(argc, argv);
+    return work();
   } catch (const braid::Error& e) {
     std::fprintf(stderr, "braid: %s\n", e.what());
     return braid::kUsage;
@@ -81,4 +89,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "braid: %s\n", e.what());
     return braid::kFailed;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = guarded([&] { return braid::dispatch(argc, argv); });
+  const int written = guarded([] { return braid::write_trace(), braid::kOk; });
+  return code != braid::kOk ? code : written;
 }

@@ -105,8 +105,7 @@ int run_serve(const Arguments& arguments) {
   if (!o.api_key.empty()) o.server.api_keys = {o.api_key};
   o.server.version = BRAID_VERSION;
   if (!o.text.chat_template.empty()) o.text.chat_template = read_text_file(o.text.chat_template);
-  const std::string generation_file = o.engine.model + "/generation_config.json";
-  if (::stat(generation_file.c_str(), &s) == 0) o.server.default_sampling = sampling_defaults(read_json_file(generation_file));
+  o.server.default_sampling = model_sampling_defaults(o.engine.model);
   const auto text = ModelText::load(tokenizer, o.text);
 
   const sigset_t signals = block_signals();

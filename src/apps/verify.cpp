@@ -50,15 +50,6 @@ void print_table(const std::vector<ModeReport>& reports) {
   }
 }
 
-Json to_json(int rank, const RankCounters& c) {
-  Json collectives = Json::object();
-  for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
-  return {{"rank", rank}, {"bytes_read", c.bytes_read}, {"weights_bytes", c.weights_bytes}, {"cache_bytes", c.cache_bytes},
-          {"workspace_bytes", c.workspace_bytes}, {"kv_rows_written", c.kv_rows_written}, {"kv_rows_read", c.kv_rows_read},
-          {"row_tokens", c.row_tokens}, {"context_windows", c.context_windows}, {"mixed_steps", c.mixed_steps}, {"context_layers", c.context.layers}, {"replicated_query_layers", c.context.replicated_queries},
-          {"fp8_query_layers", c.context.fp8_queries}, {"projected_before_merge_layers", c.context.projected_before_merge}, {"collectives", std::move(collectives)}};
-}
-
 Json to_json(const std::vector<ModeReport>& reports, bool passed, const RankSetup& setup) {
   Json out = {{"passed", passed}, {"layout", layout_text(setup)}, {"modes", Json::array()}};
   for (const ModeReport& r : reports) {
@@ -68,8 +59,7 @@ Json to_json(const std::vector<ModeReport>& reports, bool passed, const RankSetu
                                  {"positions", p.n_positions}, {"positions_within", p.n_within},
                                  {"median_relative_rms", p.median_relative_rms}, {"flipped_rows", p.n_flipped}});
     }
-    mode["ranks"] = Json::array();
-    for (size_t i = 0; i < r.ranks.size(); ++i) mode["ranks"].push_back(to_json(r.first_rank + static_cast<int>(i), r.ranks[i]));
+    mode["ranks"] = counters_json(r.first_rank, r.ranks);
     out["modes"].push_back(std::move(mode));
   }
   return out;

@@ -14,7 +14,6 @@
 namespace braid {
 namespace {
 
-constexpr double kTolerance = 2e-4;     // float32, |delta logit|
 constexpr double kTieMargin = 1e-3;     // reference's two best closer than this: either may be chosen
 constexpr double kLongShare = 0.9;      // of a long prompt's positions within the tolerance
 constexpr double kMedianRms = 0.03;     // bfloat16
@@ -109,7 +108,7 @@ std::optional<VerifyMode> parse_verify_mode(const std::string& text) {
 }
 
 Verifier::Verifier(const RankSetup& setup, const std::string& reference_file, const std::string& long_file)
-    : setup_(setup), narrow_(setup.compute == DType::kBF16) {
+    : setup_(setup), tolerance_(setup.on_gpus() ? 1e-3 : 2e-4), narrow_(setup.compute == DType::kBF16) {
   const auto vocab = static_cast<size_t>(setup.model.vocab);
   short_ = read_short(SafetensorsFile(reference_file), vocab);
   if (short_.empty()) throw Error("{} holds no input_ids_0", reference_file);
@@ -176,15 +175,15 @@ void Verifier::compare(const Expected& e, const Completion& c, bool is_long, Mod
     const double d = max_abs_difference(logits, row->second);
     p.max_abs_dlogit = std::max(p.max_abs_dlogit, d);
     ++p.n_positions;
-    p.n_within += d <= kTolerance;
+    p.n_within += d <= tolerance_;
   }
   if (p.n_positions == 0) report.failures.push_back(fmt::format("prompt {}: no position could be compared", index));
   const double share = is_long ? kLongShare : 1.0;
   if (static_cast<double>(p.n_within) < share * static_cast<double>(p.n_positions)) {
     report.failures.push_back(fmt::format("prompt {}: {} of {} positions within {}, largest |delta logit| {:.3g}", index, p.n_within,
-                                          p.n_positions, kTolerance, p.max_abs_dlogit));
+                                          p.n_positions, tolerance_, p.max_abs_dlogit));
   }
-  p.text = fmt::format("{} positions, {} within {}, max |delta logit| {:.3g}, greedy {}", p.n_positions, p.n_within, kTolerance,
+  p.text = fmt::format("{} positions, {} within {}, max |delta logit| {:.3g}, greedy {}", p.n_positions, p.n_within, tolerance_,
                        p.max_abs_dlogit, p.greedy_equal ? "equal" : "DIFFERS");
   report.prompts.push_back(std::move(p));
 }

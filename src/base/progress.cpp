@@ -10,8 +10,8 @@
 
 namespace braid {
 
-Progress::Progress(std::string title, int64_t total, Unit unit)
-    : title_(std::move(title)), total_(total), unit_(unit), visible_(::isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::string title, int64_t total, Unit unit, bool wanted)
+    : title_(std::move(title)), total_(total), unit_(unit), visible_(wanted && ::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
   if (!visible_) return;

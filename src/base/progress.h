@@ -11,7 +11,7 @@ namespace braid {
 class Progress {
  public:
   enum class Unit { kBytes, kCount };
-  Progress(std::string title, int64_t total, Unit unit);
+  Progress(std::string title, int64_t total, Unit unit, bool wanted = true);
   ~Progress();  // draws the final state and ends the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -42,6 +42,9 @@ class Comm {
   virtual void broadcast(Tensor x, int root, const char* name) = 0;
   virtual void barrier(const char* name) = 0;
 
+  // The same group for tensors in host memory: this very object where ranks compute on the host.
+  virtual Comm& host() { return *this; }
+
   // By collective name. Counting is this class's, so that a carrier cannot forget it.
   const std::map<std::string, CollectiveCount>& counts() const { return counts_; }
 
@@ -62,6 +65,7 @@ class Comm {
 struct WorldOptions {
   int size = 1;                // ranks in all processes together
   double stall_seconds = 8.0;  // a wait longer than this is reported and ends the run
+  bool gpus = false;           // ranks compute on GPUs: collectives move device tensors, in the order of the rank's stream
 };
 
 // All ranks of a run, as one process sees them: ranks [first_local, first_local + n_local) are threads of this process.
@@ -74,6 +78,14 @@ class World {
   virtual int process() const = 0;
   int n_local() const { return size() / n_processes(); }
   int first_local() const { return process() * n_local(); }
+  virtual int first_on_host() const = 0;  // how many ranks of this host come before this process's
+
+  // Ranks on GPUs, by the rank's thread with its device current, before it joins groups: the stream (a cudaStream_t) that
+  // the collectives of groups joined from then on are put on. They may be recorded as part of a graph; each is then checked once, when it is recorded.
+  virtual void use_stream(int rank, void* stream) = 0;
+  // All of a step's work has been put on the rank's stream. It is watched until it is done: a device that waits longer
+  // than a stall for its peers is reported and set free. For ranks on the host there is nothing to watch.
+  virtual void launched(int rank) = 0;
 
   // Called by the thread of global rank `rank`; collective over `ranks` (ascending, containing `rank`).
   virtual std::unique_ptr<Comm> group(int rank, const std::string& name, std::span<const int> ranks) = 0;

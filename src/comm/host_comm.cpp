@@ -23,23 +23,26 @@ void HostComm::run(Collective kind, const char* name, int64_t agreed_bytes, int6
   count(name, size() > 1 ? contributed : 0);
   if (size() == 1) {
     const bool moves = kind != Collective::kBarrier && buffers.out != buffers.in && agreed_bytes > 0;
-    if (moves) std::memcpy(buffers.out, buffers.in, static_cast<size_t>(agreed_bytes));
+    if (moves) copy_own(buffers.out, buffers.in, agreed_bytes);
     return;
   }
-  Call call{kind, name, group_->step_of(rank()), ++sequence_, agreed_bytes, detail};
-  group_->run(rank(), call, buffers);
+  carry({kind, name, group_->step_of(rank()), ++sequence_, agreed_bytes, detail}, buffers);
+}
+
+void HostComm::copy_own(std::byte* to, const std::byte* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 void HostComm::all_reduce(Tensor x, const char* name) {
   BRAID_CHECK(x.dtype == DType::kF32 && x.dense(), "{}: all_reduce of {}", name, name_of(x.dtype));
   const int64_t bytes = x.n_bytes();
-  run(Collective::kAllReduce, name, bytes, bytes, {bytes_of(x), bytes_of(x), bytes, {}, 0});
+  run(Collective::kAllReduce, name, bytes, bytes, {bytes_of(x), bytes_of(x), bytes, {}, 0, false});
 }
 
 void HostComm::all_gather(Tensor out, Tensor in, const char* name) {
   check_pair(out, in, out.n_elements(), in.n_elements() * size(), name);
   const int64_t bytes = in.n_bytes();
-  run(Collective::kAllGather, name, bytes, bytes, {bytes_of(in), bytes_of(out), bytes, {}, 0});
+  run(Collective::kAllGather, name, bytes, bytes, {bytes_of(in), bytes_of(out), bytes, {}, 0, false});
 }
 
 void HostComm::all_gatherv(Tensor out, Tensor in, std::span<const int64_t> counts, const char* name) {
@@ -56,7 +59,7 @@ void HostComm::all_gatherv(Tensor out, Tensor in, std::span<const int64_t> count
   check_pair(out, in, out.n_elements(), rows * width, name);
   BRAID_CHECK(in.n_elements() == own_rows * width, "{}: {} elements, {} rows of {}", name, in.n_elements(), own_rows,
               width);
-  const Buffers buffers{bytes_of(in), bytes_of(out), in.n_bytes(), counts, width * size_of(in.dtype)};
+  const Buffers buffers{bytes_of(in), bytes_of(out), in.n_bytes(), counts, width * size_of(in.dtype), false};
   run(Collective::kAllGatherV, name, rows * buffers.row_bytes, in.n_bytes(), buffers, hash);
 }
 
@@ -64,21 +67,21 @@ void HostComm::reduce_scatter(Tensor out, Tensor in, const char* name) {
   BRAID_CHECK(in.dtype == DType::kF32, "{}: reduce_scatter of {}", name, name_of(in.dtype));
   check_pair(out, in, out.n_elements() * size(), in.n_elements(), name);
   run(Collective::kReduceScatter, name, in.n_bytes(), in.n_bytes(),
-      {bytes_of(in), bytes_of(out), out.n_bytes(), {}, 0});
+      {bytes_of(in), bytes_of(out), out.n_bytes(), {}, 0, false});
 }
 
 void HostComm::all_to_all(Tensor out, Tensor in, const char* name) {
   check_pair(out, in, out.n_elements(), in.n_elements(), name);
   BRAID_CHECK(in.n_bytes() % size() == 0 && (in.n_bytes() == 0 || size() == 1 || in.data != out.data),
               "{}: all_to_all of {} bytes over {} ranks, in place or uneven", name, in.n_bytes(), size());
-  const Buffers buffers{bytes_of(in), bytes_of(out), in.n_bytes() / size(), {}, 0};
+  const Buffers buffers{bytes_of(in), bytes_of(out), in.n_bytes() / size(), {}, 0, false};
   run(Collective::kAllToAll, name, in.n_bytes(), in.n_bytes(), buffers);
 }
 
 void HostComm::broadcast(Tensor x, int root, const char* name) {
   BRAID_CHECK(x.dense() && 0 <= root && root < size(), "{}: broadcast from {} of {}", name, root, size());
   const int64_t bytes = x.n_bytes();
-  run(Collective::kBroadcast, name, bytes, rank() == root ? bytes : 0, {bytes_of(x), bytes_of(x), bytes, {}, 0},
+  run(Collective::kBroadcast, name, bytes, rank() == root ? bytes : 0, {bytes_of(x), bytes_of(x), bytes, {}, 0, false},
       static_cast<uint64_t>(root));
 }
 

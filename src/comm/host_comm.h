@@ -7,7 +7,7 @@
 
 namespace braid {
 
-class HostComm final : public Comm {
+class HostComm : public Comm {
  public:
   HostComm(std::shared_ptr<HostGroup> group, int place)
       : Comm(group->name(), place, group->size()), group_(std::move(group)) {}
@@ -19,6 +19,12 @@ class HostComm final : public Comm {
   void all_to_all(Tensor out, Tensor in, const char* name) override;
   void broadcast(Tensor x, int root, const char* name) override;
   void barrier(const char* name) override;
+
+ protected:
+  // The collective itself, of a group of more than one; and what a group of one does instead.
+  virtual void carry(const Call& call, const Buffers& buffers) { group_->run(rank(), call, buffers); }
+  virtual void copy_own(std::byte* to, const std::byte* from, int64_t bytes);
+  HostGroup& group_state() { return *group_; }
 
  private:
   // `contributed`: bytes to count; a group of one moves nothing, so its out is filled here and 0 bytes are counted.

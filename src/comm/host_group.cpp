@@ -60,7 +60,7 @@ void HostGroup::run(int place, const Call& call, const Buffers& buffers) {
 }
 
 bool HostGroup::split(const Call& call, const Buffers& b) const {
-  if (link_ || members_.size() == 1) return false;
+  if (link_ || members_.size() == 1 || b.elsewhere) return false;
   const int64_t n = size();
   switch (call.kind) {
     case Collective::kAllReduce:
@@ -85,11 +85,15 @@ void HostGroup::serve(Member& me, bool in_parts) {
   if (!members_agree()) return;
   if (link_) {
     try {
-      serve_across(me.call);
+      if (me.buffers.elsewhere) {
+        exchange(me.call, 0, {shares_.size(), std::make_shared<Packet>(0)});
+      } else {
+        serve_across(me.call);
+      }
     } catch (const RuntimeFailure&) {  // on record already; the verdict tells the others
       return;
     }
-  } else if (!in_parts) {
+  } else if (!in_parts && !me.buffers.elsewhere) {
     if (me.call.kind == Collective::kAllReduce) {
       reduce_segment(0, me.buffers.bytes / static_cast<int64_t>(sizeof(float)));
     } else {

@@ -25,6 +25,7 @@ struct Buffers {
   int64_t bytes = 0;
   std::span<const int64_t> counts;  // all_gatherv: rows per rank
   int64_t row_bytes = 0;            // all_gatherv
+  bool elsewhere = false;           // on devices: members agree on the call here, and move their data themselves
 };
 
 class HostGroup {

@@ -21,7 +21,7 @@ std::string divisors(int n) {  // "1, 2, 4"
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(const WorldOptions& options) {
+std::unique_ptr<HostWorld> make_mpi_world(const WorldOptions& options) {
   Mailbox& mailbox = Mailbox::instance();
   const int n = mailbox.n_processes();
   if (options.size % n != 0) {
@@ -51,6 +51,12 @@ MpiWorld::~MpiWorld() {
   stop_watch();
   run()->on_fail = nullptr;
   if (!clean) mpi_->mailbox.keep_unfinalised();
+}
+
+int MpiWorld::first_on_host() const {
+  int ranks = 0;
+  for (int p = 0; p < process(); ++p) ranks += mpi_->peer(p).here ? n_local() : 0;
+  return ranks;
 }
 
 std::shared_ptr<ProcessLink> MpiWorld::link(uint64_t id, const std::string& name, const std::vector<int>& ranks,

@@ -19,6 +19,7 @@ class MpiWorld final : public HostWorld {
   void control_send(std::span<const std::byte> message) override;
   std::vector<std::byte> control_receive() override;
   void set_terminate_handler(std::function<void()> handler) override;
+  int first_on_host() const override;
 
  protected:
   std::shared_ptr<ProcessLink> link(uint64_t id, const std::string& name, const std::vector<int>& ranks,

@@ -20,7 +20,11 @@ int available_cores() {
 
 // Spinning saves a sleep of some tens of microseconds where every rank has a core of its own; not for long, since the
 // system may still have put two ranks on one core. Where ranks share cores it only delays the rank that is waited for.
-int64_t spin_time_ns(int ranks_on_host) { return ranks_on_host <= available_cores() ? 10'000 : 1'000; }
+// Ranks on GPUs leave their cores idle, and a device waits with them.
+int64_t spin_time_ns(const WorldOptions& options, int ranks_on_host) {
+  if (ranks_on_host > available_cores()) return 1'000;
+  return options.gpus ? 1'000'000 : 10'000;
+}
 
 uint64_t hash_of(const std::string& name, std::span<const int> ranks, int instance) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a; the same in every process
@@ -60,7 +64,7 @@ HostWorld::HostWorld(const WorldOptions& options, int n_processes, int process, 
                                       options.stall_seconds)),
       n_processes_(n_processes),
       process_(process),
-      spin_ns_(spin_time_ns(ranks_on_host)) {}
+      spin_ns_(spin_time_ns(options, ranks_on_host)) {}
 
 void HostWorld::set_step(int rank, int64_t step) {
   BRAID_CHECK(first_local() <= rank && rank < first_local() + n_local(), "rank {} is not of this process", rank);
@@ -68,6 +72,11 @@ void HostWorld::set_step(int rank, int64_t step) {
 }
 
 std::unique_ptr<Comm> HostWorld::group(int rank, const std::string& name, std::span<const int> ranks) {
+  Membership m = join(rank, name, ranks);
+  return std::make_unique<HostComm>(std::move(m.group), m.place);
+}
+
+HostWorld::Membership HostWorld::join(int rank, const std::string& name, std::span<const int> ranks) {
   const std::vector<int> members(ranks.begin(), ranks.end());
   const auto place = std::find(members.begin(), members.end(), rank);
   BRAID_CHECK(place != members.end() &&
@@ -90,14 +99,16 @@ std::unique_ptr<Comm> HostWorld::group(int rank, const std::string& name, std::s
     auto to_others = shares.size() > 1 ? link(hash_of(name, ranks, instance), name, members, shares) : nullptr;
     group = std::make_shared<HostGroup>(run_, name, members, std::move(shares), own, spin_ns_, std::move(to_others));
   }
-  return std::make_unique<HostComm>(group, static_cast<int>(place - members.begin()));
+  return {group, static_cast<int>(place - members.begin())};
 }
 
-std::unique_ptr<World> make_thread_world(const WorldOptions& options) { return std::make_unique<ThreadWorld>(options); }
+std::unique_ptr<HostWorld> make_thread_world(const WorldOptions& options) { return std::make_unique<ThreadWorld>(options); }
 
 std::unique_ptr<World> make_world(const WorldOptions& options) {
   if (options.size < 1) throw Error("a world of {} ranks: at least 1 is needed", options.size);
-  return processes_of_launcher() > 1 ? make_mpi_world(options) : make_thread_world(options);
+  auto host = processes_of_launcher() > 1 ? make_mpi_world(options) : make_thread_world(options);
+  if (!options.gpus || options.size == 1) return host;  // a rank alone meets nobody and moves nothing
+  return make_nccl_world(std::move(host));
 }
 
 }  // namespace braid

@@ -17,6 +17,14 @@ class HostWorld : public World {
  public:
   HostWorld(const WorldOptions& options, int n_processes, int process, int ranks_on_host);
 
+  // One rank's membership of a group.
+  struct Membership {
+    std::shared_ptr<HostGroup> group;
+    int place = 0;
+  };
+  Membership join(int rank, const std::string& name, std::span<const int> ranks);
+  const std::shared_ptr<RunState>& run() const { return run_; }
+
   int size() const override { return run_->size(); }
   int n_processes() const override { return n_processes_; }
   int process() const override { return process_; }
@@ -24,12 +32,14 @@ class HostWorld : public World {
   void set_step(int rank, int64_t step) override;
   std::string failure() const override { return run_->failure(); }
   void fail(const std::string& reason) override { run_->fail(reason); }
+  int first_on_host() const override { return first_local(); }
+  void use_stream(int, void*) override {}
+  void launched(int) override {}
 
  protected:
   // A group's way to its members in other processes; `id` is the same in all of them.
   virtual std::shared_ptr<ProcessLink> link(uint64_t id, const std::string& name, const std::vector<int>& ranks,
                                             const std::vector<HostGroup::Share>& shares) = 0;
-  const std::shared_ptr<RunState>& run() const { return run_; }
   int64_t spin_ns() const { return spin_ns_; }
 
  private:
@@ -45,8 +55,11 @@ class HostWorld : public World {
 };
 
 // Ranks are the threads of this process.
-std::unique_ptr<World> make_thread_world(const WorldOptions&);
+std::unique_ptr<HostWorld> make_thread_world(const WorldOptions&);
 // Ranks are spread over the processes that mpirun started. Without MPI in the build: throws Error.
-std::unique_ptr<World> make_mpi_world(const WorldOptions&);
+std::unique_ptr<HostWorld> make_mpi_world(const WorldOptions&);
+// The same ranks with GPUs: `host` carries what they agree on, NCCL their tensors. Without NCCL in the build: throws
+// Error.
+std::unique_ptr<World> make_nccl_world(std::unique_ptr<HostWorld> host);
 
 }  // namespace braid

@@ -24,11 +24,14 @@ DType stored_dtype(DType file, DType compute) {
 void CheckpointReader::read(const std::string& name, const Shape& shape, std::span<const Part> parts) {
   if (!consumed_.insert(name).second) throw Error("tensor '{}' is read twice by one rank", name);
   if (source_->info(name).dtype == DType::kF8E4M3) consumed_.insert(name + "_scale_inv");
-  for (const Part& part : parts) bytes_read_ += source_->read(name, shape, part);
+  for (Part part : parts) {
+    part.maker = maker_;
+    bytes_read_ += source_->read(name, shape, part);
+  }
 }
 
 void CheckpointReader::read(const std::string& name, const Shape& shape, const Slice& slice, Tensor out) {
-  const Part part{slice, out};
+  const Part part{slice, out, nullptr};
   read(name, shape, {&part, 1});
 }
 

@@ -11,6 +11,7 @@
 
 #include "model/config.h"
 #include "model/safetensors.h"
+#include "ops/backend.h"
 #include "parallel/layout.h"
 #include "tensor/tensor.h"
 
@@ -29,6 +30,7 @@ using Slice = std::vector<Range>;  // one range per dimension; empty: the whole 
 struct Part {
   Slice slice;
   Tensor out;
+  Backend* maker = nullptr;  // makes dummy values; none: the caller's thread
 };
 
 struct TensorInfo {
@@ -65,7 +67,9 @@ std::unique_ptr<WeightSource> make_dummy_source(uint64_t seed, DType dtype);
 // What one rank reads. Not thread-safe; the source is.
 class CheckpointReader {
  public:
-  CheckpointReader(const WeightSource& source, DType compute) : source_(&source), compute_(compute) {}
+  // `maker`: makes dummy weights, in the memory that its staging() gives.
+  CheckpointReader(const WeightSource& source, DType compute, Backend* maker = nullptr)
+      : source_(&source), compute_(compute), maker_(maker) {}
 
   bool has(const std::string& name) const { return source_->has(name); }
   TensorInfo info(const std::string& name) const { return source_->info(name); }
@@ -84,6 +88,7 @@ class CheckpointReader {
  private:
   const WeightSource* source_;
   DType compute_;
+  Backend* maker_;
   int64_t bytes_read_ = 0;
   std::unordered_set<std::string> consumed_;
 };

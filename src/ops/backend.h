@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ops/batch.h"
+#include "ops/dummy_values.h"
 #include "ops/sampling.h"
 #include "tensor/tensor.h"
 
@@ -102,6 +103,19 @@ struct AttentionSpec {
   int n_stripes = 1;
 };
 
+// A device's memory, shared with whoever else uses the device.
+struct DeviceMemory {
+  int64_t total = 0, free = 0;
+};
+
+// Work that was recorded once and is started again with one launch. It must end before the backend that made it, and
+// before the communicators whose collectives it holds.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual int64_t n_nodes() const = 0;  // operations on the device
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -118,12 +132,29 @@ class Backend {
   virtual ScratchMark scratch_mark() = 0;
   virtual void scratch_release(const ScratchMark&) = 0;
   virtual int64_t bytes(MemoryKind) const = 0;  // allocated now; kScratch: the most that a step used
-  virtual void upload(Tensor device, const void* host) = 0;
+  virtual void upload(Tensor device /*dense, or rows of a matrix*/, const void* host /*dense*/) = 0;
   virtual void download(void* host, Tensor device) = 0;  // waits
   virtual void copy(Tensor to, Tensor from) = 0;         // same shape; converts between float types; strides allowed
   virtual void fill_zero(Tensor x) = 0;
   virtual Stream stream() const { return {}; }
   virtual void sync() {}
+  virtual DeviceMemory device_memory() const { return {}; }  // zeros: the host's own memory
+
+  // --- recording ------------------------------------------------------------------------------------------------
+  // What is asked between begin_recording() and end_recording() is recorded instead of done. Only work on the stream can
+  // be recorded (no upload, download, sync or sample), at the sizes and addresses that it is recorded with; whatever may
+  // be set up on first use must have been used before. Scratch taken meanwhile belongs to the recording: replay() leaves
+  // scratch as the recording did, so that its results stay until the next step.
+  virtual bool can_record() const { return false; }  // false: the other three must not be called
+  virtual void begin_recording();
+  virtual std::unique_ptr<Recording> end_recording();
+  virtual void replay(const Recording&);
+
+  // --- loading --------------------------------------------------------------------------------------------------
+  // Host memory for values on their way to the device, given back when the pointer ends.
+  virtual std::shared_ptr<std::byte[]> staging(int64_t bytes);
+  // The values lie at v.out when this returns: memory of staging() or of the backend, or elsewhere on the host.
+  virtual void make_dummy(const DummyValues& v) { make_dummy_values(v); }
 
   // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
   virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
@@ -179,6 +210,10 @@ class Backend {
   // mode the result has the bits of attention() with W = 1.
   virtual void merge_partials(Tensor y /*[T, N, Dv]*/, Tensor lse /*float32 [T, N]; or empty*/, Tensor sums /*float32 [W, T, N, Dv]*/,
                               Tensor weights /*float32 [W, T, N]*/, Tensor ks /*float32 [W, T, N]*/, float value_scale) = 0;
+  // What the ranks of a group send each other before a merge: message r begins with heads [r N, (r + 1) N) of the values, as
+  // [T, N, D], and has their lse, as [T, N], at byte `lse_offset`.
+  virtual void pack_results(Tensor messages /*uint8 [W, bytes]*/, Tensor values /*[T, W N, D]*/, Tensor lse /*float32 [T, W N]*/,
+                            int64_t lse_offset);
   // The default mode's merge, of finished results: y = Σ w_i values[i], where w_i is rank first + i's share of the
   // softmax over all W ranks, exp(lse - log Σ exp lse). A rank that saw nothing (lse -infinity; NaN and +infinity count
   // as such) adds nothing whatever its values hold; where no rank saw anything y is 0. With all W values y is the merged

@@ -32,7 +32,13 @@ char* at(const Tensor& t, int64_t offset) { return static_cast<char*>(t.data) + 
 
 void HostBackend::upload(Tensor device, const void* host) {
   if (device.n_elements() == 0) return;
-  BRAID_CHECK(device.dense());
+  if (!device.dense()) {
+    Tensor from = device;  // the same rows one behind the other
+    BRAID_CHECK(device.rank == 2);
+    from.stride[0] = device.dim(1);
+    from.data = const_cast<void*>(host);
+    return copy(device, from);
+  }
   std::memcpy(device.data, host, static_cast<size_t>(device.n_bytes()));
 }
 

@@ -25,8 +25,10 @@ void add_rank_options(OptionTable& t, EngineConfig& c) {
   t.add("dcp-comm-backend", &c.dcp_comm_backend, "comm_backend of --dcp-config; empty: as there").choices = {"", "a2a", "ag_rs"};
   range(t.add("prefill-context-parallel-size", &c.layout.pcp, "ranks that share one prompt's tokens", {"pcp"}), 1, 1024);
   range(t.add("data-parallel-size", &c.layout.dp, "independent copies of the attention", {"dp"}), 1, 1024);
-  t.add("device", &c.device, "back end of every rank").choices = {"cpu", "reference"};
-  t.add("cpu-level", &c.cpu_level, "instruction set of CPU ranks, for comparisons; empty: the best that the machine has").choices = {"", "v2", "v3", "v4", "v4_bf16"};
+  t.add("device", &c.device, "back end of every rank; auto: cuda where a GPU is usable, else cpu").choices = {"auto", "cpu", "cuda", "reference"};
+  t.add("enforce-eager", &c.enforce_eager, "GPUs: run decode steps operation by operation, without recorded graphs");
+  t.add("cuda-graph-sizes", &c.graph_sizes, "sequences of the decode steps that are recorded: a list (1,2,4,8), or one number, the largest; default: up to --max-num-seqs, at most 256", {"cudagraph-capture-sizes"});
+  t.add("cpu-level", &c.cpu_level, "instruction set of CPU ranks, for comparisons; auto: the best that the machine has").choices = {"auto", "v2", "v3", "v4", "v4_bf16"};
   range(t.add("threads", &c.threads, "worker threads of a rank; 0: the cores divided by the local ranks"), 0, 1024);
   t.add("fp8-query", &c.fp8_query, "gather the queries of a float8 cache as float8: half the message and a little less precision");
   t.add("reproducible", &c.reproducible, "the same bits for every layout, chunking and batch; slower");

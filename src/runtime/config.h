@@ -21,8 +21,8 @@ struct EngineConfig {
 
   // ranks
   Layout layout;
-  std::string device = "cpu";
-  std::string cpu_level;  // instruction set of CPU ranks; empty: the best
+  std::string device = "auto";
+  std::string cpu_level = "auto";  // instruction set of CPU ranks
   int threads = 0;  // per rank; 0: the cores divided by the local ranks
   std::string dcp_config;         // JSON object; see runtime/context_setup.h
   int dcp_interleave = 0;         // the same settings under vLLM's names; 0 and empty: not given
@@ -30,6 +30,8 @@ struct EngineConfig {
   bool fp8_query = false;         // queries are gathered as float8
   bool reproducible = false;
   double stall_seconds = 8.0;
+  bool enforce_eager = false;
+  std::string graph_sizes;  // empty: see graph_sizes_of()
 
   // cache
   std::string kv_cache_dtype = "auto";

@@ -33,6 +33,7 @@ double microseconds_since(Clock::time_point start) { return std::chrono::duratio
 RankSetup setup_of(const std::string& model, int heads, int dcp, int64_t tokens) {
   EngineConfig c;
   c.model = model;
+  c.device = "cpu";
   c.load_format = "dummy";
   c.hf_overrides = fmt::format("{{\"num_attention_heads\": {0}, \"num_key_value_heads\": {0}, \"max_position_embeddings\": {1}}}", heads, tokens + 64);
   c.layout.tp = kRanks;
@@ -83,7 +84,7 @@ AttentionTimes time_attention(const std::string& model, int heads, int dcp, int6
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto backend = make_backend(setup);
+      const auto backend = make_backend(setup, rank);
       const Parallel parallel(setup.config.layout, rank, *world, false, setup.context.options);
       const auto& m = *setup.model.mla;
       const ContextExchange exchange(*backend, parallel, {.scale = 0.1f});

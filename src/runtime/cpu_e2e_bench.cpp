@@ -218,6 +218,7 @@ Options parse(int argc, char** argv) {
 EngineConfig config_of(const Options& o, int threads) {
   EngineConfig config;
   config.model = o.model;
+  config.device = "cpu";
   config.load_format = o.load_format;
   config.threads = threads;
   config.kv_cache_memory = "128M";

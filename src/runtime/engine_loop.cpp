@@ -1,11 +1,14 @@
 #include "runtime/engine_loop.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <random>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sequence_shard.h"
+#include "base/trace.h"
 
 namespace braid {
 namespace {
@@ -98,9 +101,13 @@ EngineActivity EngineLoop::activity() const {
   return a;
 }
 
+// A rank or peer that is lost while no step runs is known to the world alone.
 std::string EngineLoop::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return failure_;
+  }
+  return executor_->world_failure();
 }
 
 bool EngineLoop::reset_prefix_cache() {
@@ -144,6 +151,7 @@ void EngineLoop::apply(Abortion&& a) { scheduler_.abort(a.id); }
 void EngineLoop::apply(CacheReset&& r) { r.done.set_value(scheduler_.reset_prefix_cache()); }
 
 void EngineLoop::loop() {
+  name_trace_thread("engine, rank 0");
   while (take_commands()) {
     publish_stats();  // what waits is seen at once, not a step later
     if (!scheduler_.idle()) step();
@@ -156,7 +164,10 @@ void EngineLoop::loop() {
 }
 
 void EngineLoop::step() {
-  const StepPlan& plan = scheduler_.plan();
+  const StepPlan& plan = [&]() -> const StepPlan& {
+    const TraceSpan span("schedule");
+    return scheduler_.plan();
+  }();
   StepResult result;
   if (!plan.empty()) {
     sampling_.clear();
@@ -173,6 +184,7 @@ void EngineLoop::step() {
     multi_sequence_steps_ += plan.sequences.size() > 1;
     record_step(plan);
   }
+  const TraceSpan span("commit", plan.step);
   std::vector<Delta>& deltas = scheduler_.commit(plan, std::move(result));
   publish_stats();  // first: whoever hears that a request has ended finds it counted
   deliver(deltas);
@@ -279,6 +291,9 @@ std::vector<Engine::OptionState> EngineLoop::options() const {
   say("block-size", std::to_string(s.config.block_size), std::to_string(s.virtual_block()),
       s.config.layout.dcp > 1 ? "tokens of a block over all ranks of a group: the unit of prefix matches" : "");
   for (const ContextChoice& choice : s.context.choices) say(choice.option.c_str(), choice.asked, choice.active, choice.reason);
+  say("device", s.config.device, s.device, s.config.device == "auto" && s.device == "cpu" ? "no GPU is usable here" : "");
+  say("cuda-graph-sizes", s.config.graph_sizes.empty() ? "auto" : s.config.graph_sizes,
+      s.graph_sizes.empty() ? "off" : fmt::format("{} sizes up to {}", s.graph_sizes.size(), s.graph_sizes.back()), s.graph_reason);
   say("threads", std::to_string(s.config.threads), std::to_string(s.threads));
   say("enable-prefix-caching", s.config.prefix_caching ? "on" : "off", s.config.prefix_caching ? "on" : "off");
   say("reproducible", s.config.reproducible ? "on" : "off", s.config.reproducible ? "on" : "off");

@@ -1,10 +1,13 @@
 #include "runtime/executor.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "runtime/context_measure.h"
 #include "runtime/memory_budget.h"
 
@@ -37,13 +40,26 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
   if (first) std::rethrow_exception(first);
 }
 
+std::string memory_table(int rank, const DeviceUse& u) {
+  auto line = [](const char* what, int64_t bytes) { return fmt::format("\n  {:<28} {:>9.3f} GiB", what, static_cast<double>(bytes) / (1 << 30)); };
+  return fmt::format("device memory of rank {}, as measured:", rank) + line("in use before", u.before) + line("communicators", u.communicators) +
+         line("weights", u.weights) + line("workspace", u.workspace) + line("KV cache", u.cache) + line("graphs", u.graphs) +
+         line("free", u.free) + line("total", u.total);
+}
+
 }  // namespace
 
 Executor::Executor(RankSetup setup, std::unique_ptr<World> world) : setup_(std::move(setup)), world_(std::move(world)) {
   auto files = setup_.config.load_format == "dummy"
                    ? make_dummy_source(setup_.config.seed, setup_.model.dtype)
                    : open_checkpoint(setup_.config.model, setup_.model.fp8_block_rows, setup_.model.fp8_block_columns);
+  set_trace_process(world_->process());
   source_ = std::make_unique<LoadingProgress>(std::move(files), skipped_tensors(setup_.model), world_->n_local());
+  const int ranks_here = world_->first_on_host() + world_->n_local(), gpus = setup_.on_gpus() ? cuda_device_count() : ranks_here;
+  if (ranks_here > gpus) {
+    throw Error("{} ranks on this host need a GPU each, and {} {} visible; use a smaller layout, more hosts, or --device cpu", ranks_here, gpus,
+                gpus == 1 ? "is" : "are");
+  }
   runners_.resize(static_cast<size_t>(world_->n_local()));
   errors_.resize(runners_.size());
   for (int i = 1; i < world_->n_local(); ++i) threads_.emplace_back([this, i] { rank_loop(i); });
@@ -76,10 +92,16 @@ Executor::~Executor() {
   for (std::thread& t : threads_) t.join();
 }
 
+std::unique_ptr<Backend> Executor::make_rank_backend(int local) {
+  auto backend = make_backend(setup_, world_->first_on_host() + local);
+  world_->use_stream(world_->first_local() + local, backend->stream().handle);
+  return backend;
+}
+
 void Executor::measure_context() {
   ContextCosts costs;
   on_all_ranks([&](int local) {
-    const std::unique_ptr<Backend> backend = make_backend(setup_);
+    const std::unique_ptr<Backend> backend = make_rank_backend(local);
     const ContextCosts mine = braid::measure_context(setup_, world_->first_local() + local, *world_, *backend);
     if (local == 0) costs = mine;
   });
@@ -93,11 +115,27 @@ void Executor::start_ranks() {
   if (setup_.context.to_measure) measure_context();
   on_all_ranks([this](int local) {
     const int rank = world_->first_local() + local;
-    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, make_backend(setup_));
+    runners_[static_cast<size_t>(local)] = std::make_unique<Runner>(setup_, rank, *world_, *source_, make_rank_backend(local));
   });
   source_->done();
   check_coverage();
+  phase("weights");
+  if (setup_.on_gpus()) on_all_ranks([this](int local) { runners_[static_cast<size_t>(local)]->warm_up(); });
+  phase("warm-up");
   size_cache();
+  phase("cache");
+  on_all_ranks([this](int local) { runners_[static_cast<size_t>(local)]->record_decode_steps(); });
+  phase("graphs");
+  for (int local = 0; local < world_->n_local(); ++local) {
+    const RankCounters c = runners_[static_cast<size_t>(local)]->counters();
+    if (c.device.total > 0) log_info("{}", memory_table(world_->first_local() + local, c.device));
+  }
+}
+
+void Executor::phase(const char* name) {
+  const auto now = std::chrono::steady_clock::now();
+  phases_.emplace_back(name, std::chrono::duration<double>(now - phase_start_).count());
+  phase_start_ = now;
 }
 
 void Executor::check_coverage() {
@@ -110,9 +148,9 @@ void Executor::check_coverage() {
 }
 
 void Executor::size_cache() {
-  const int64_t wanted = blocks_for(setup_, runners_[0]->block_bytes(), world_->n_local());
   on_all_ranks([&](int local) {
     Runner& runner = *runners_[static_cast<size_t>(local)];
+    const int64_t wanted = blocks_for(setup_, runner.block_bytes(), kv_budget(setup_, world_->n_local(), runner.device_memory()));
     const int64_t n = runner.agree_on_blocks(wanted);
     if (local == 0) n_blocks_ = n;
     runner.allocate_cache(n);
@@ -120,9 +158,11 @@ void Executor::size_cache() {
 }
 
 void Executor::rank_loop(int local) {
+  name_trace_thread("rank " + std::to_string(world_->first_local() + local));
   int64_t seen = 0;
   while (true) {
     const std::function<void(int)>* job;
+    spin_until([&] { return generation_.load(std::memory_order_acquire) != seen; });
     {
       std::unique_lock lock(mutex_);
       start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
@@ -141,6 +181,16 @@ void Executor::rank_loop(int local) {
   }
 }
 
+// Waking a thread takes a hundred microseconds. Ranks on GPUs leave their cores free, so they look out for work for as
+// long as a step may last, and sleep when nothing is to be done.
+template <typename F>
+void Executor::spin_until(F done) const {
+  if (!setup_.on_gpus()) return;
+  constexpr auto kSpin = std::chrono::milliseconds(50);
+  const auto start = std::chrono::steady_clock::now();
+  while (!done() && std::chrono::steady_clock::now() - start < kSpin) __builtin_ia32_pause();
+}
+
 void Executor::on_all_ranks(const std::function<void(int)>& work) {
   if (!threads_.empty()) {
     std::lock_guard lock(mutex_);
@@ -156,6 +206,7 @@ void Executor::on_all_ranks(const std::function<void(int)>& work) {
     world_->fail("a rank failed");
   }
   if (!threads_.empty()) {
+    spin_until([&] { return unfinished_.load(std::memory_order_acquire) == 0; });
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return unfinished_ == 0; });
   }
@@ -168,8 +219,12 @@ StepResult Executor::run(const StepPlan& plan, std::span<const SamplingRow> samp
   plan_ = &plan;
   on_all_ranks([&](int local) {
     Tensor logits = runners_[static_cast<size_t>(local)]->forward(plan);
-    if (local == 0) result = read_result(plan, sampling, logits);
+    if (local > 0) return;
+    const TraceSpan span("sample", plan.step);
+    result = read_result(plan, sampling, logits);
   });
+  // A device that was set free from a wait for a lost peer has computed nothing of worth.
+  if (const std::string why = world_->failure(); !why.empty()) throw RuntimeFailure(why);
   return result;
 }
 
@@ -183,7 +238,12 @@ void Executor::follow() {
 }
 
 void Executor::observe(Observer see) {
-  runners_[0]->backend().observer = [this, see = std::move(see)](const char* what, Tensor value) { see(*plan_, what, value); };
+  runners_[0]->backend().observer = [this, see = std::move(see)](const char* what, Tensor value) {
+    std::vector<std::byte> bytes(static_cast<size_t>(value.n_bytes()));
+    runners_[0]->backend().download(bytes.data(), value);
+    value.data = bytes.data();
+    see(*plan_, what, value);
+  };
 }
 
 std::vector<RankCounters> Executor::counters() const {

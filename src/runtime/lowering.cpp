@@ -8,9 +8,10 @@
 namespace braid {
 namespace {
 
-void lay_out(const StepPlan& plan, const SequenceShard& shard, RankStep& step) {
-  step.n_tokens = step.n_logit_rows = step.max_q_len = step.max_kv_len = step.table_columns = 0;
-  step.n_seqs = static_cast<int>(plan.sequences.size());
+void lay_out(const StepPlan& plan, const SequenceShard& shard, RankStep& step, int padding) {
+  step.n_tokens = step.n_logit_rows = padding;
+  step.max_q_len = step.max_kv_len = step.table_columns = padding > 0 ? 1 : 0;
+  step.n_seqs = static_cast<int>(plan.sequences.size()) + padding;
   for (const PlannedSequence& s : plan.sequences) {
     const int n = static_cast<int>(s.tokens.size());
     const int64_t length = s.start.value + n;
@@ -27,20 +28,21 @@ void lay_out(const StepPlan& plan, const SequenceShard& shard, RankStep& step) {
   step.slots = take(step.n_tokens);
   step.q_start = take(step.n_seqs + 1);
   step.kv_len = take(step.n_seqs);
-  step.block_table = take(int64_t{step.n_seqs} * step.table_columns);
   step.logit_rows = take(step.n_logit_rows);
+  step.block_table = take(int64_t{step.n_seqs} * step.table_columns);
   step.ints.assign(static_cast<size_t>(next), 0);
 }
 
 }  // namespace
 
-void lower(const StepPlan& plan, const SequenceShard& shard, RankStep& step) {
-  lay_out(plan, shard, step);
+void lower(const StepPlan& plan, const SequenceShard& shard, RankStep& step, int padded_seqs) {
+  const int n_true = static_cast<int>(plan.sequences.size());
+  lay_out(plan, shard, step, std::max(0, padded_seqs - n_true));
   int32_t* ints = step.ints.data();
   step.rows_written = step.rows_read = 0;
   step.logit_row_start.assign(1, 0);
   int row = 0, logit_row = 0;
-  for (int s = 0; s < step.n_seqs; ++s) {
+  for (int s = 0; s < n_true; ++s) {
     const PlannedSequence& seq = plan.sequences[static_cast<size_t>(s)];
     const int n = static_cast<int>(seq.tokens.size());
     const int64_t length = seq.start.value + n;
@@ -48,9 +50,9 @@ void lower(const StepPlan& plan, const SequenceShard& shard, RankStep& step) {
                 seq.id.value, length, seq.blocks.size());
     ints[step.q_start + s] = row;
     ints[step.kv_len + s] = static_cast<int32_t>(length);
-    for (int64_t c = 0; c < shard.table_columns(length); ++c) {
-      ints[step.block_table + int64_t{s} * step.table_columns + c] = static_cast<int32_t>(seq.blocks[static_cast<size_t>(c)].value);
-    }
+    int32_t* table = ints + step.block_table + int64_t{s} * step.table_columns;
+    const BlockId* blocks = seq.blocks.data();
+    for (int64_t c = 0, n_columns = shard.table_columns(length); c < n_columns; ++c) table[c] = static_cast<int32_t>(blocks[c].value);
     for (int i = 0; i < n; ++i) {
       const TokenPos g = seq.start + i;
       ints[step.token_ids + row + i] = seq.tokens[static_cast<size_t>(i)];
@@ -69,10 +71,21 @@ void lower(const StepPlan& plan, const SequenceShard& shard, RankStep& step) {
     step.logit_row_start.push_back(logit_row);
     row += n;
   }
+  for (int s = n_true; s < step.n_seqs; ++s, ++row) {  // token 0 at position 0; the first column is block 0
+    ints[step.q_start + s] = row;
+    ints[step.kv_len + s] = 1;
+    ints[step.slots + row] = static_cast<int32_t>(kNoSlot.value);
+    ints[step.logit_rows + logit_row++] = row;
+  }
   ints[step.q_start + step.n_seqs] = row;
 }
 
 BatchMeta batch_of(const RankStep& step, const SequenceShard& shard, Tensor ints) {
+  const int64_t n = int64_t{step.n_seqs} * step.table_columns;
+  return batch_of(step, shard, ints, ints.rows(step.block_table, step.block_table + n).view({step.n_seqs, step.table_columns}));
+}
+
+BatchMeta batch_of(const RankStep& step, const SequenceShard& shard, Tensor ints, Tensor table) {
   BatchMeta b;
   b.n_tokens = step.n_tokens;
   b.n_seqs = step.n_seqs;
@@ -86,7 +99,7 @@ BatchMeta batch_of(const RankStep& step, const SequenceShard& shard, Tensor ints
   b.slots = part(step.slots, step.n_tokens);
   b.q_start = part(step.q_start, step.n_seqs + 1);
   b.kv_len = part(step.kv_len, step.n_seqs);
-  b.block_table = part(step.block_table, int64_t{step.n_seqs} * step.table_columns).view({step.n_seqs, step.table_columns});
+  b.block_table = table;
   b.logit_rows = part(step.logit_rows, step.n_logit_rows);
   return b;
 }

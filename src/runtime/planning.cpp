@@ -105,6 +105,9 @@ class PaperWorld final : public World {
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return std::make_unique<CountingComm>(name, static_cast<int>(place), static_cast<int>(ranks.size()));
   }
+  int first_on_host() const override { return 0; }
+  void use_stream(int, void*) override {}
+  void launched(int) override {}
   void set_step(int, int64_t) override {}
   void control_send(std::span<const std::byte>) override {}
   std::vector<std::byte> control_receive() override { return {}; }
@@ -234,6 +237,7 @@ RunPlan plan_run(const RankSetup& setup, int64_t memory_bytes) {
 }
 
 void check_weights_fit(const RankSetup& setup, int first, int n_local) {
+  if (setup.on_gpus()) return;  // whose memory is not this machine's
   PaperWorld world(setup.config.layout.world());
   const auto source = headers_of(setup);
   const Runner one(setup, first, world, *source, std::make_unique<CountingBackend>());  // the others hold as much

@@ -59,7 +59,41 @@ void check_scheduler(const EngineConfig& c, int64_t max_model_len, std::vector<s
   }
 }
 
+std::string device_of(const EngineConfig& c, std::vector<std::string>& problems) {
+  if (c.device != "auto" && c.device != "cuda") return c.device;
+  const bool usable = cuda_device_count() > 0;
+  if (c.device == "auto") return usable ? "cuda" : "cpu";
+  if (!usable) problems.push_back("--device cuda: no GPU is usable here (none visible, no driver, or a build without CUDA); use --device cpu");
+  return "cuda";
+}
+
 }  // namespace
+
+std::vector<int> graph_sizes_of(const std::string& text, int max_num_seqs, std::vector<std::string>& problems) {
+  std::vector<int> sizes;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    int n = 0;
+    const auto [stop, error] = std::from_chars(at, end, n);
+    if (error != std::errc() || n < 1 || n > 4096) {
+      problems.push_back(fmt::format("--cuda-graph-sizes '{}': use numbers from 1 to 4096, as in 1,2,4,8", text));
+      return {};
+    }
+    sizes.push_back(n);
+    at = stop;
+    while (at != end && (*at == ',' || *at == ' ')) ++at;
+  }
+  if (sizes.size() <= 1) {
+    const int most = sizes.empty() ? std::min(max_num_seqs, 256) : sizes[0];
+    sizes.clear();
+    for (int n = 1; n < most; n = n < 8 ? 2 * n : n + 8) sizes.push_back(n);
+    sizes.push_back(most);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
 
 ModelDims dims_of(const ModelConfig& m) {
   ModelDims d;
@@ -104,8 +138,12 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
     }
   }
   check_scheduler(c, s.max_model_len, problems);
+  s.device = device_of(c, problems);
+  s.graph_sizes = graph_sizes_of(c.graph_sizes, c.max_num_seqs, problems);
+  s.graph_reason = !s.on_gpus() ? "only GPUs record steps" : c.enforce_eager ? "--enforce-eager" : "";
+  if (!s.graph_reason.empty()) s.graph_sizes.clear();
   const std::vector<std::string> levels = cpu_levels();
-  if (c.device == "cpu" && !c.cpu_level.empty() && std::find(levels.begin(), levels.end(), c.cpu_level) == levels.end()) {
+  if (s.device == "cpu" && c.cpu_level != "auto" && std::find(levels.begin(), levels.end(), c.cpu_level) == levels.end()) {
     problems.push_back(fmt::format("--cpu-level {} is beyond this machine, whose best is {}", c.cpu_level, levels.empty() ? "none" : levels.back()));
   }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -21,12 +21,20 @@ struct RankSetup {
   int64_t max_model_len = 0;     // tokens of prompt and answer together; may shrink to what the cache holds
   bool max_model_len_asked = false;
   int threads = 1;               // per rank
+  std::string device;            // cpu, cuda or reference
+  std::vector<int> graph_sizes;  // sequences of recorded decode steps, ascending; empty: none
+  std::string graph_reason;      // why there are none
+
+  bool on_gpus() const { return device == "cuda"; }
 
   int64_t virtual_block() const { return int64_t{config.block_size} * config.layout.dcp; }  // tokens of a block id
 };
 
 // Everything that is wrong is appended to `problems`; where there are any, the result is not fit for a run.
 RankSetup resolve(const EngineConfig&, std::vector<std::string>& problems);
+
+// What --cuda-graph-sizes means: one number N for 1, 2, 4, 8, 16, ..., N; or a list.
+std::vector<int> graph_sizes_of(const std::string& text, int max_num_seqs, std::vector<std::string>& problems);
 
 // Decides anew what is "auto", by costs that were measured.
 void settle_context(RankSetup&, const ContextCosts&);

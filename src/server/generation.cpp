@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "server/api_error.h"
 
 namespace braid {
@@ -104,6 +105,10 @@ void Generation::on_delta(int index, Delta&& delta, Clock::time_point now) {
     return fail(ApiError(engine_lost ? 503 : 500, "server_error", "", delta.message));
   }
   admitted_ = true;
+  if (choice.begun == Clock::time_point{}) {
+    const std::chrono::duration<double> step(context_.engine.stats().last_step_seconds);
+    choice.begun = std::max(arrived_, now - std::chrono::duration_cast<Clock::duration>(step));
+  }
   choice.cached_tokens = std::max(choice.cached_tokens, delta.cached_tokens);
   for (size_t i = 0; i < delta.prompt_logprobs.size(); ++i) {
     const size_t position = delta.logits_start + 1 + i;
@@ -158,6 +163,12 @@ void Generation::finish(Choice& choice, FinishReason reason) {
                                                             : "stop";
   context_.metrics.request_finished(choice.finish_reason);
   context_.metrics.generation_tokens.observe(static_cast<double>(choice.n_output));
+  if (choice.n_output > 0) {
+    context_.metrics.queue_s.observe(seconds_between(arrived_, choice.begun));
+    context_.metrics.prefill_s.observe(seconds_between(choice.begun, choice.first_token));
+    context_.metrics.decode_s.observe(seconds_between(choice.first_token, choice.last_token));
+    context_.metrics.inference_s.observe(seconds_between(choice.begun, choice.last_token));
+  }
   if (choice.n_output > 1)
     context_.metrics.time_per_output_token_s.observe(seconds_between(choice.first_token, choice.last_token) /
                                                      static_cast<double>(choice.n_output - 1));
@@ -291,6 +302,7 @@ void Generation::end(int status) {
     context_.metrics.prompt_tokens.observe(static_cast<double>(u.prompt_tokens));
   }
   const std::string finish = choices_.empty() || choices_[0].finish_reason.empty() ? "none" : choices_[0].finish_reason;
+  trace_overlapping("request", id_, arrived_, now, status);
   log_info(
       "request id={} status={} stream={} choices={} prompt_tokens={} cached_tokens={} output_tokens={} ttft_ms={:.1f} "
       "total_ms={:.1f} finish={}",

@@ -60,7 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::vector<TokenOutput> logprobs;  // likewise
     std::vector<TokenOutput> prompt_logprobs;
     int64_t n_output = 0, cached_tokens = 0;
-    Clock::time_point first_token{}, last_token{};
+    Clock::time_point begun{}, first_token{}, last_token{};  // begun: about when its first step began
     bool called_tool = false;
     std::string finish_reason, stop_string;
     bool finished = false, finish_sent = false;

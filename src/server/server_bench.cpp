@@ -1,11 +1,14 @@
 // What the server costs: N concurrent streams over loopback from a fake engine that gives each a token per step; prints
-// CPU time of the io thread per streamed token and the added latency of a whole small request. One argument: streams
-// (1000), a second: tokens per stream (50), a third: milliseconds per step (50).
+// CPU time of the io thread per streamed token, and what it adds to a whole small request beside a bare round trip. One
+// argument: streams (1000), a second: tokens per stream (50), a third: milliseconds per step (50).
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <semaphore>
+#include <thread>
 
 #include "base/log.h"
 #include "server/server.h"
@@ -95,6 +98,63 @@ void run(int n_streams, int n_tokens, int step_ms) {
              cpu / tokens * 1e6, cpu, cpu_requests - cpu_before);
 }
 
+double p50_us(const std::function<void()>& ask) {
+  std::vector<double> us;
+  for (int i = 0; i < 2000; ++i) {
+    const auto t = Clock::now();
+    ask();
+    us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - t).count());
+  }
+  std::nth_element(us.begin(), us.begin() + 1000, us.end());
+  return us[1000];
+}
+
+// A bare round trip over loopback: a thread that answers so many bytes with so many others.
+double bare_p50_us(size_t n_request, size_t n_reply) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 1) != 0) std::abort();
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::thread peer([=] {
+    const int fd = accept(listener, nullptr, nullptr);
+    std::string request(n_request, 0);
+    const std::string reply(n_reply, 'x');
+    while (recv(fd, request.data(), n_request, MSG_WAITALL) == static_cast<ssize_t>(n_request))
+      if (send(fd, reply.data(), n_reply, MSG_NOSIGNAL) < 0) break;
+    close(fd);
+  });
+  double p50 = 0;
+  {
+    TestClient client(ntohs(address.sin_port));
+    std::string reply(n_reply, 0);
+    p50 = p50_us([&] {
+      client.send(std::string(n_request, 'x'));
+      if (recv(client.fd(), reply.data(), n_reply, MSG_WAITALL) != static_cast<ssize_t>(n_reply)) std::abort();
+    });
+  }
+  peer.join();
+  close(listener);
+  return p50;
+}
+
+// The fake engine asked directly: two hand-overs between threads.
+double engine_p50_us(Engine& engine) {
+  std::binary_semaphore ended{0};
+  return p50_us([&] {
+    Request r;
+    r.id = engine.next_id();
+    r.prompt = {'q'};
+    r.sampling.max_tokens = 1;
+    engine.submit(std::move(r), [&](Delta&& d) {
+      if (d.finish != FinishReason::kNone) ended.release();
+    });
+    ended.acquire();
+  });
+}
+
 void latency() {
   FakeText text;
   FakeEngine engine([](const Request&) { return FakeScript{.answer = "x"}; });
@@ -105,20 +165,22 @@ void latency() {
   Server server(options, engine, text);
   server.start();
   TestClient client(server.port());
-  const auto p50_us = [&](const std::string& method, const std::string& path, const std::string& body) {
-    std::vector<double> us;
-    for (int i = 0; i < 2000; ++i) {
-      const auto t = Clock::now();
-      if (client.ask(method, path, body).status != 200) std::abort();
-      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - t).count());
-    }
-    std::nth_element(us.begin(), us.begin() + 1000, us.end());
-    return us[1000];
+  const std::string body = R"({"prompt":"q","max_tokens":1})";
+  size_t n_reply = 0;
+  const auto ask = [&](const std::string& method, const std::string& path, const std::string& request) {
+    return p50_us([&] {
+      const TestReply reply = client.ask(method, path, request);
+      if (reply.status != 200) std::abort();
+      n_reply = reply.body.size() + 250;  // with its head
+    });
   };
-  const double bare = p50_us("GET", "/ping", "");
-  const double whole = p50_us("POST", "/v1/completions", R"({"prompt":"q","max_tokens":1})");
-  fmt::print("p50: /ping {:.0f} us, a one-token completion {:.0f} us (with the fake engine's two thread hand-overs)\n",
-             bare, whole);
+  const double ping = ask("GET", "/ping", "");
+  const double whole = ask("POST", "/v1/completions", body);
+  const double bare = bare_p50_us(TestClient::request_bytes("POST", "/v1/completions", body).size(), n_reply);
+  const double alone = engine_p50_us(engine);
+  fmt::print("p50: bare loopback round trip {:.0f} us, /ping {:.0f} us, one-token completion {:.0f} us, the engine asked "
+             "directly {:.0f} us: the server adds {:.0f} us, {:.2f} round trips\n",
+             bare, ping, whole, alone, whole - alone, (whole - alone) / bare);
 }
 
 }  // namespace

@@ -25,6 +25,10 @@ class ServerMetrics {
   Histogram& ttft_s;
   Histogram& inter_token_s;
   Histogram& e2e_s;
+  Histogram& queue_s;  // parts of a sequence's time: until its first step begins, until its first token, after it
+  Histogram& prefill_s;
+  Histogram& decode_s;
+  Histogram& inference_s;  // the last two together
   Histogram& time_per_output_token_s;  // mean of one request
   Histogram& prompt_tokens;
   Histogram& generation_tokens;

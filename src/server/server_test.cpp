@@ -407,6 +407,10 @@ TEST_F(ServerTest, MetricsUnderBothNames) {
   for (const char* line : {"vllm:num_requests_running{model_name=\"toy\",engine=\"0\"} 0\n",
                            "braid_generation_tokens_total{model_name=\"toy\",engine=\"0\"} 4\n",
                            "vllm:request_success_total{finished_reason=\"stop\",model_name=\"toy\",engine=\"0\"} 1\n",
+                           "vllm:request_queue_time_seconds_count{model_name=\"toy\",engine=\"0\"} 1\n",
+                           "vllm:request_prefill_time_seconds_count{model_name=\"toy\",engine=\"0\"} 1\n",
+                           "vllm:request_decode_time_seconds_count{model_name=\"toy\",engine=\"0\"} 1\n",
+                           "vllm:request_inference_time_seconds_count{model_name=\"toy\",engine=\"0\"} 1\n",
                            "vllm:time_to_first_token_seconds_count{model_name=\"toy\",engine=\"0\"} 1\n",
                            "vllm:inter_token_latency_seconds_count{model_name=\"toy\",engine=\"0\"} 3\n",
                            "braid_request_latency_seconds_bucket{le=\"+Inf\",model_name=\"toy\",engine=\"0\"} 1\n"})

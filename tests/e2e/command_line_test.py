@@ -8,7 +8,7 @@ import unittest
 
 import braid
 
-COMMANDS = ("serve", "generate", "verify", "eval", "plan", "render")
+COMMANDS = ("serve", "generate", "verify", "eval", "plan", "render", "chat")
 
 
 class Words(braid.TestCase):
@@ -30,6 +30,9 @@ class Words(braid.TestCase):
                 result = self.expect(braid.run(command, flag))
                 self.assertIn(f"usage: braid {command} [options]", result.out)
                 self.assertEqual(result.err, "")
+        for benchmark in ("latency", "throughput", "serve"):
+            self.assertIn(f"usage: braid bench {benchmark} [options]", self.expect(braid.run("bench", benchmark, "--help")).out)
+            self.assertIn(f"  {benchmark}", self.expect(braid.run("bench", "--help")).out)
         self.assertIn("--tensor-parallel-size, -tp", braid.run("plan", "--help").out)
         self.assertRegex(braid.run("--version").out, r"^braid \d+\.\d+")
 
@@ -38,8 +41,8 @@ class Words(braid.TestCase):
         self.assertIn("usage: braid verify", result.out)
 
     def test_unknown_command(self):
-        err = self.refused("chat")
-        self.assertIn("command 'chat' is unknown", err)
+        err = self.refused("walk")
+        self.assertIn("command 'walk' is unknown", err)
         self.assertIn("generate", err)
         self.refused()
 
@@ -73,6 +76,14 @@ class Words(braid.TestCase):
                             (["--max-model-len", "20k"], "--max-model-len 20000 is outside 1 to 16384"),
                             (["--max-model-len", "many"], "'many'"), (["--memory", "12Q"], "'12Q'")):
             self.assertIn(what, self.refused("plan", "--model", braid.DEMO, *words))
+
+    @unittest.skipIf(shutil.which("nvidia-smi"), "there may be a GPU here")
+    def test_no_gpu(self):
+        self.assertIn("no GPU is usable here", self.refused("verify", "--model", braid.fixture("llama"), "--device", "cuda"))
+        self.expect(braid.run("plan", "--model", braid.DEMO, "--device", "auto"))
+
+    def test_graph_sizes(self):
+        self.assertIn("--cuda-graph-sizes '1,x'", self.refused("plan", "--model", braid.DEMO, "--cudagraph-capture-sizes", "1,x"))
 
     def test_missing_value(self):
         err = self.refused("plan", "--model", braid.DEMO, "--bogus", "-tp")

@@ -3,106 +3,24 @@
 import http.client
 import json
 import os
-import re
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 import unittest
 
 import braid
+from serving import OneServer, ServeCase, events
 
 
-class Server:
-    """A running `braid serve`; its address comes from the log line that says so."""
-
-    def __init__(self, folder, *arguments, processes=0):
-        self.log_path = os.path.join(folder, "serve.log")
-        with open(self.log_path, "wb") as log:
-            self.child = subprocess.Popen(braid.command(["serve", *arguments], processes), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.host, self.port = None, None
-        try:
-            braid.await_true(self.listening, 60, f"braid serve listens\n{self.log()}")
-        except AssertionError:
-            self.kill()
-            raise
-
-    def log(self):
-        with open(self.log_path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-
-    def listening(self):
-        found = re.search(r"serves (\S+) on http://([\d.]+):(\d+)", self.log())
-        if not found:
-            if self.child.poll() is not None:
-                raise AssertionError(f"braid serve ended with {self.child.returncode}\n{self.log()}")
-            return False
-        self.host, self.port = "127.0.0.1", int(found.group(3))
-        return True
-
-    def kill(self):
-        if self.child.poll() is None:
-            self.child.kill()  # ranks under mpirun go with it
-        self.child.wait()
-
-    def request(self, method, path, body=None):
-        """(status, headers, body text)."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, dict(response.getheaders()), response.read().decode()
-        finally:
-            connection.close()
-
-    def chat(self, messages, **more):
-        return self.request("POST", "/v1/chat/completions", {"messages": messages, "temperature": 0, **more})
-
-    def end(self):
-        """SIGTERM, and the exit code."""
-        self.child.send_signal(signal.SIGTERM)
-        return self.child.wait(30)
-
-
-def events(text):
-    """The data of a stream of server-sent events, whose form is checked on the way."""
-    blocks = text.split("\n\n")
-    assert blocks[-1] == "", text[-200:]
-    data = []
-    for block in blocks[:-1]:
-        if block.startswith(":"):  # a comment keeps the connection alive
-            continue
-        assert block.startswith("data: ") and "\n" not in block, block
-        data.append(block[6:])
-    return data
-
-
-class ServeCase(braid.TestCase):
-    def serve(self, *arguments, processes=0):
-        server = Server(self.folder, *arguments, processes=processes)
-        self.addCleanup(server.kill)
-        return server
-
-
-class Answers(ServeCase):
+class Answers(OneServer):
     """One server for all of it, as people have."""
+    ARGUMENTS = ("-tp", "2")
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.folder_of_class = tempfile.mkdtemp(prefix="braid_e2e_")
-        cls.server = Server(cls.folder_of_class, "--model", braid.DEMO, "--dtype", "float32", "--port", "0", "-tp", "2",
-                            "--host", "127.0.0.1", "--served-model-name", "demo")
         cls.items = braid.eval_items()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.kill()
-        shutil.rmtree(cls.folder_of_class)
-        super().tearDownClass()
 
     def items_of(self, task, n):
         return [item for item in self.items if item["task"] == task][:n]

@@ -105,6 +105,19 @@ for _name, _tp, _processes in itertools.product(braid.ARCHITECTURES, TPS, TPS):
                 lambda self, name=_name, tp=_tp, processes=_processes: self.verify(name, tp, processes=processes) and None)
 
 
+class Levels(VerifyCase):
+    """The instruction sets that older machines would choose, as far as this one has them."""
+
+    def test_older_levels(self):
+        for level in ("v2", "v3"):
+            with self.subTest(level):
+                self.verify("deepseek_v3", 1, "--cpu-level", level)
+
+    def test_unknown_level(self):
+        result = self.expect(braid.run("verify", "--model", braid.fixture("llama"), "--cpu-level", "v9"), code=2)
+        self.assertIn("auto, v2, v3, v4, v4_bf16", result.err)
+
+
 class DefaultType(VerifyCase):
     """Without --dtype the checkpoint's type, bfloat16, against a float32 run of its own."""
 

@@ -24,6 +24,7 @@ class Messages {
   }
   Tensor allocate(Backend& backend) const { return backend.scratch(DType::kU8, {ranks_, bytes_}); }
 
+  int64_t offset(int field) const { return fields_[field].offset; }
   // One message's tensor [T, N, D].
   Tensor one(const Tensor& buffer, int field, int64_t rank) const {
     const Field& f = fields_[field];
@@ -100,10 +101,7 @@ void ContextExchange::exchange_results(Tensor y, Tensor values, Tensor lse) cons
   Messages messages(ranks);
   const int value_field = messages.add(values.dtype, n, heads, d), lse_field = messages.add(DType::kF32, n, heads, 1);
   const Tensor out = messages.allocate(*backend_), in = messages.allocate(*backend_);
-  for (int64_t r = 0; r < ranks; ++r) {
-    backend_->copy(messages.one(out, value_field, r), heads_of(values, r * heads, heads));
-    backend_->copy(messages.one(out, lse_field, r).view({n, heads}), lse.columns(r * heads, (r + 1) * heads));
-  }
+  backend_->pack_results(out, values, lse, messages.offset(lse_field));
   parallel_->dcp().all_to_all(in, out, "dcp_merge");
   backend_->merge_results(y, {}, messages.all(in, value_field), messages.all_scalars(in, lse_field), 0);
 }

@@ -5,10 +5,10 @@
 namespace braid {
 namespace {
 
-Scope::HostWeight host_tensor(DType dtype, std::initializer_list<int64_t> shape) {
+Scope::HostWeight host_tensor(Backend& backend, DType dtype, std::initializer_list<int64_t> shape) {
   Tensor t(nullptr, dtype, shape);
   Scope::HostWeight w;
-  w.bytes.reset(new std::byte[static_cast<size_t>(t.n_bytes())]);
+  w.bytes = backend.staging(t.n_bytes());
   t.data = w.bytes.get();
   w.tensor = t;
   return w;
@@ -26,7 +26,7 @@ Scope Scope::operator/(std::string_view child) const {
 DType Scope::stored() const { return context_->reader.kept_dtype(path_ + ".weight"); }
 
 Scope::HostWeight Scope::host_weight(int64_t out, int64_t in, Range rows, Range columns) const {
-  HostWeight w = host_tensor(stored(), {rows.size(), columns.size()});
+  HostWeight w = host_tensor(backend(), stored(), {rows.size(), columns.size()});
   context_->reader.read(path_ + ".weight", {out, in}, {rows, columns}, w.tensor);
   return w;
 }
@@ -38,8 +38,8 @@ LinearWeight Scope::linear(const std::vector<Part>& parts, int64_t in, bool bias
     n += held(parallel().place(p.role, p.kv_heads), p.out).size();
     if ((*this / p.child).stored() == DType::kF32) dtype = DType::kF32;
   }
-  HostWeight weight = host_tensor(dtype, {n, in});
-  HostWeight biases = host_tensor(DType::kF32, {n});
+  HostWeight weight = host_tensor(backend(), dtype, {n, in});
+  HostWeight biases = host_tensor(backend(), DType::kF32, {n});
   int64_t row = 0;
   for (const Part& p : parts) {
     const std::string name = (*this / p.child).path_;
@@ -57,7 +57,7 @@ LinearWeight Scope::row_parallel(Role role, int64_t out, int64_t in) const {
 }
 
 Tensor Scope::vector(std::string_view name, int64_t n) const {
-  HostWeight host = host_tensor(DType::kF32, {n});
+  HostWeight host = host_tensor(backend(), DType::kF32, {n});
   context_->reader.read((*this / name).path_, {n}, host.tensor);
   Tensor device = backend().alloc(MemoryKind::kWeights, DType::kF32, {n});
   backend().upload(device, host.tensor.data);

@@ -51,7 +51,7 @@ class Scope {
 
   // Rows and columns of this scope's .weight on the host, as `stored_dtype` keeps them.
   struct HostWeight {
-    std::unique_ptr<std::byte[]> bytes;
+    std::shared_ptr<std::byte[]> bytes;
     Tensor tensor;
   };
   HostWeight vocabulary_weight(Role role) const;  // this rank's rows of a [V, H] weight

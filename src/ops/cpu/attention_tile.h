@@ -71,10 +71,19 @@ class AttentionTile {
     }
     q_[row] = q;
   }
+  // After the queries of a block: whether its rows are the heads of one token, which may lie in lanes.
+  void choose_lanes(bool one_token, int rows) {
+    const int lanes = kernels_.lanes;  // queries and scores must find room where keys would lie
+    const bool room = (shape_.dk + 1) / 2 * lanes + kKeyTile * lanes <= kKeyTile * shape_.dk;
+    const bool fits = room && lanes / 2 < rows && rows <= lanes;
+    lanes_ = one_token && fits && form_->tile_in_lanes && shape_.cached == DType::kBF16;
+    if (lanes_) form_->pack_queries(args_, rows);
+  }
   void accumulate_into(const PartialRows& sums) { args_.state = sums; }
 
   // Lanes [first, first + lanes) of the tile's keys.
   void load_keys(const void* const* rows, int n_keys, int first, int lanes) {
+    if (lanes_) return static_cast<void>(std::copy_n(rows, n_keys, keys_));
     form_->load_keys(args_, rows, n_keys, first, lanes, shape_.cached);
   }
   void load_values(const void* const* rows, int n_keys) { form_->load_values(args_, rows, n_keys, shape_.cached); }
@@ -82,6 +91,12 @@ class AttentionTile {
   // Adds the tile to rows [0, n): row r sees its first visible(r) keys, ascending in r.
   template <typename Visible>
   void add(int n, const Visible& visible) {
+    if (lanes_) {
+      const int n_keys = visible(0);
+      std::fill_n(n_keys_, n, n_keys);
+      if (n_keys > 0) form_->tile_in_lanes(args_, keys_, n, n_keys);
+      return;
+    }
     int begin = n;
     for (int r = n - 1; r >= 0 && (n_keys_[r] = visible(r)) > 0; --r) begin = r;
     if (begin < n) form_->tile(args_, begin, n);
@@ -93,7 +108,9 @@ class AttentionTile {
   Shape shape_;
   AttentionArgs args_;
   float* q_rows_ = nullptr;
+  bool lanes_ = false;
   const void* q_[kMaxBlockRows];
+  const void* keys_[kKeyTile];  // of the tile, where they are read in place
   int n_keys_[kMaxBlockRows];
 };
 

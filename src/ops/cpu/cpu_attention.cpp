@@ -76,6 +76,7 @@ class BlockAttention {
   void begin(const Block& block) {
     block_ = block;
     for (int r = 0; r < block.rows(); ++r) tile_.set_query(r, row_of(q_, block.token(r), block.head(r)));
+    tile_.choose_lanes(block.n_tokens == 1, block.rows());
   }
 
   int64_t n_segments(int stripe) const {

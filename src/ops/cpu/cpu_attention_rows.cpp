@@ -1,5 +1,6 @@
-// Attention over keys and values given as rows. A block is up to kMaxBlockRows consecutive queries of one sequence and
-// one head; its keys come in tiles of kKeyTile rows in ascending order, with the arithmetic of cached attention.
+// Attention over keys and values given as rows. A block is some consecutive queries of one sequence and one head, as
+// many as leave every worker some blocks; its keys come in tiles of kKeyTile rows in ascending order, with the
+// arithmetic of cached attention.
 #include <algorithm>
 #include <array>
 
@@ -10,6 +11,8 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kLeastBlockRows = 96;  // fewer would not pay for loading a tile
+constexpr int64_t kBlocksPerWorker = 4;  // so that the last ones end at about the same time
 constexpr double kFlopsPerNanosecond = 60.0;
 
 struct RowBlock {
@@ -22,13 +25,13 @@ struct RowBlock {
 };
 
 // The longest work of every sequence first.
-std::vector<RowBlock> cut(const RowSpans& spans, int64_t n_heads) {
+std::vector<RowBlock> cut(const RowSpans& spans, int64_t n_heads, int64_t block_rows) {
   std::vector<RowBlock> blocks;
   const int32_t *q_start = spans.q_start.as<int32_t>(), *kv_start = spans.kv_start.as<int32_t>();
   for (int s = 0; s < spans.n_seqs; ++s) {
     const int64_t q_len = q_start[s + 1] - q_start[s], kv_len = kv_start[s + 1] - kv_start[s];
-    for (int64_t end = q_len; end > 0; end -= kMaxBlockRows) {
-      const int64_t i = std::max<int64_t>(0, end - kMaxBlockRows);
+    for (int64_t end = q_len; end > 0; end -= block_rows) {
+      const int64_t i = std::max<int64_t>(0, end - block_rows);
       RowBlock b;
       b.first = q_start[s] + i;
       b.n_rows = end - i;
@@ -69,7 +72,8 @@ void CpuBackend::attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor
   const int dk = static_cast<int>(q.dim(2)), dv = static_cast<int>(v.dim(2));
   BRAID_CHECK(dk == k.dim(2) + (k_rope ? k_rope.dim(1) : 0), "keys of {} lanes, queries of {}", k.dim(2), dk);
   BRAID_CHECK(k.dtype == v.dtype && (!k_rope || k_rope.dtype == k.dtype));
-  const std::vector<RowBlock> blocks = cut(spans, q.dim(1));
+  const int64_t fair = q.dim(0) * q.dim(1) / (kBlocksPerWorker * workers_.size());
+  const std::vector<RowBlock> blocks = cut(spans, q.dim(1), std::clamp<int64_t>(fair, kLeastBlockRows, kMaxBlockRows));
   double nanoseconds = 0.0;
   for (const RowBlock& b : blocks) {
     nanoseconds += 2.0 * static_cast<double>(b.n_rows * b.n_keys * (dk + dv)) / kFlopsPerNanosecond + 500.0;

@@ -72,6 +72,10 @@ struct Kernels {
     void (*load_keys)(const AttentionArgs&, const void* const* rows, int n_keys, int first, int lanes, DType);
     void (*load_values)(const AttentionArgs&, const void* const* rows, int n_keys, DType);
     void (*tile)(const AttentionArgs&, int begin, int end);  // rows [begin, end) against the loaded tile
+    // The same bits for the few heads of one token, a vector of them at most, which all see the first n_keys keys:
+    // heads lie in lanes and keys are read where they are, as bfloat16. `keys` holds the queries instead. Or null.
+    void (*pack_queries)(const AttentionArgs&, int rows);
+    void (*tile_in_lanes)(const AttentionArgs&, const void* const* keys, int rows, int n_keys);
   };
   Attention attention_f32, attention_bf16;  // the last is empty where the level has no such instruction
   void (*attention_merge)(const PartialRows& into, const PartialRows& from, int rows);

@@ -60,6 +60,7 @@ inline constexpr int kAttentionKeys = 32;  // rows of a key tile
 inline int attention_block_rows(int64_t rows, bool reproducible) { return rows <= 16 && !reproducible ? 16 : 64; }
 
 void attention_mma(cudaStream_t, const AttentionArgs&);   // bfloat16 queries; bfloat16 or float8 cache
+void attention_mma_float8(cudaStream_t, const AttentionArgs&);  // its half for float8, a file of its own to compile
 void attention_simt(cudaStream_t, const AttentionArgs&);  // the rest, in float32
 
 // Adds parts in the tree (p, p + n/2), ..., (0, 1): finished into `out` where it has a y, else as one partial into `sums`.

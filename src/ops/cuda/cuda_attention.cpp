@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/cuda/attention.h"
+#include "ops/cuda/attention_flash.h"
 #include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/mla_decode.h"
 
 namespace braid {
 namespace {
@@ -58,10 +60,9 @@ void finish_into(cuda::AttentionArgs& a, const Tensor& y, const Tensor& lse) {
 }
 
 // In the default mode: as many splits as fill the device, of at least some tiles each.
-void choose_splits(cuda::AttentionArgs& a, int64_t tokens, int64_t longest, int n_multiprocessors) {
+void choose_splits(cuda::AttentionArgs& a, int64_t tokens, int64_t longest, int n_multiprocessors, int rows) {
   a.n_splits = 1;
   if (!a.reproducible) {
-    const int rows = cuda::attention_block_rows(int64_t{a.max_q_len} * a.group, false);
     const int64_t per_seq = (int64_t{a.max_q_len} * a.group + rows - 1) / rows;
     const int64_t blocks = a.n_kv * std::min(a.n_seqs * per_seq, tokens * a.group / rows + a.n_seqs);
     const int64_t wanted = (2 * n_multiprocessors + blocks - 1) / std::max<int64_t>(blocks, 1);
@@ -97,10 +98,16 @@ cuda::AttentionArgs of_heads(cuda::AttentionArgs a, int64_t first, int64_t n) {
 // `a` says where the result goes: a.out.y, or a.partial for an unfinished one.
 void CudaBackend::attend(cuda::AttentionArgs a, int64_t tokens, int64_t longest) {
   if (tokens == 0 || a.n_seqs == 0) return;
-  choose_splits(a, tokens, longest, properties_.multiProcessorCount);
+  const bool flash = cuda::attention_flash_takes(a);
+  const bool tensor_cores = a.q_type == DType::kBF16 && a.cache_type != DType::kF32;
+  choose_splits(a, tokens, longest, properties_.multiProcessorCount,
+                flash ? cuda::kFlashRows : cuda::attention_block_rows(int64_t{a.max_q_len} * a.group, a.reproducible));
   auto launch = [&](const cuda::AttentionArgs& args) {
-    const bool tensor_cores = args.q_type == DType::kBF16 && args.cache_type != DType::kF32;
-    tensor_cores ? cuda::attention_mma(stream_, args) : cuda::attention_simt(stream_, args);
+    if (flash) {
+      cuda::attention_flash(stream_, args);
+    } else {
+      tensor_cores ? cuda::attention_mma(stream_, args) : cuda::attention_simt(stream_, args);
+    }
   };
   const int parts = a.n_stripes * a.n_splits;
   if (parts == 1) {
@@ -124,9 +131,39 @@ void CudaBackend::attend(cuda::AttentionArgs a, int64_t tokens, int64_t longest)
   }
 }
 
+// Latent attention of a few new tokens a sequence, where the kernels for it can serve: false leaves it to the others.
+bool CudaBackend::latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
+                                const BatchMeta& batch) {
+  constexpr int kMostTokens = 8;  // of a sequence; a prefill's rows are cheaper in the expanded form
+  const auto dense = [](const Tensor& x) {
+    return x.stride[2] == 1 && x.stride[1] == x.dim(2) && x.stride[0] == x.dim(1) * x.dim(2);
+  };
+  const bool float8 = cache.k.dtype == DType::kF8E4M3;
+  const bool served = mla_decode_supported(properties_.major, properties_.minor, cache.k.dim(2), y.dim(2), batch.shard.block_size) &&
+                      spec.n_stripes == 1 && batch.max_q_len <= kMostTokens && cache.k.dim(1) == 1 &&
+                      cache.k.data == cache.v.data && dense(q) && dense(y) && dense(cache.k) && q.dtype == DType::kBF16 &&
+                      y.dtype == DType::kBF16 && (float8 || cache.k.dtype == DType::kBF16) &&
+                      (!lse || lse.stride[0] == lse.dim(1)) && batch.block_table.dim(1) == batch.block_table.stride[0];
+  if (!served) return false;
+  const int heads = static_cast<int>(q.dim(1));
+  const size_t bytes = mla_decode_workspace(batch.n_seqs, batch.max_q_len, heads);
+  const ScratchScope temporary(*this);
+  const Tensor workspace = scratch(DType::kU8, {static_cast<int64_t>(bytes)});
+  CUDA_CHECK(mla_decode({.q = q.data, .cache = cache.k.data, .float8 = float8, .cache_scale = cache.scale,
+                         .softmax_scale = spec.scale, .out = y.data, .lse = lse ? lse.as<float>() : nullptr,
+                         .q_start = batch.q_start.as<int32_t>(), .positions = batch.positions.as<int32_t>(),
+                         .kv_len = batch.kv_len.as<int32_t>(), .block_table = batch.block_table.as<int32_t>(),
+                         .n_tokens = static_cast<int>(q.dim(0)), .n_seqs = batch.n_seqs, .n_heads = heads,
+                         .table_columns = static_cast<int>(batch.block_table.dim(1)), .max_q_len = batch.max_q_len,
+                         .n_slots = cache.k.dim(0), .shard = batch.shard, .workspace = workspace.data},
+                        stream_));
+  return true;
+}
+
 void CudaBackend::attention(Tensor y, Tensor lse, Tensor q, const KvCache& cache, const AttentionSpec& spec,
                             const BatchMeta& batch) {
   check_attention(q, cache, spec, batch, y.dim(2));
+  if (latent_decode(y, lse, q, cache, spec, batch)) return;
   cuda::AttentionArgs a = arguments(q, cache, spec, batch, y.dim(2));
   finish_into(a, y, lse);
   attend(a, y.dim(0), batch.shard.table_columns(batch.max_kv_len) * batch.shard.block_size);

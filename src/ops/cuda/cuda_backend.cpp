@@ -56,6 +56,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
                 properties_.name, properties_.major, properties_.minor);
   }
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  pinned_ = std::make_shared<PinnedPool>(stream_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -76,7 +77,7 @@ void CudaBackend::sync() {
 void CudaBackend::upload(Tensor device, const void* host) {
   const int64_t size = device.n_bytes();
   if (size == 0) return;
-  BRAID_CHECK(device.dense());
+  BRAID_CHECK(device.dense() || device.rank == 2);
   if (size <= staging_.size() / 4) {
     void* pinned = staging_.take(size);
     if (!pinned) {
@@ -87,7 +88,13 @@ void CudaBackend::upload(Tensor device, const void* host) {
     host = pinned;
   }
   // From pageable memory the call returns when the host bytes have been read.
-  CUDA_CHECK(cudaMemcpyAsync(device.data, host, static_cast<size_t>(size), cudaMemcpyHostToDevice, stream_));
+  if (device.dense()) {
+    CUDA_CHECK(cudaMemcpyAsync(device.data, host, static_cast<size_t>(size), cudaMemcpyHostToDevice, stream_));
+  } else {
+    const auto row = static_cast<size_t>(device.dim(1) * size_of(device.dtype));
+    const auto pitch = static_cast<size_t>(device.stride_of(0) * size_of(device.dtype));
+    CUDA_CHECK(cudaMemcpy2DAsync(device.data, pitch, host, row, row, static_cast<size_t>(device.dim(0)), cudaMemcpyHostToDevice, stream_));
+  }
 }
 
 void CudaBackend::download(void* host, Tensor device) {

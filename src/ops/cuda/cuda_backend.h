@@ -3,6 +3,10 @@
 // scratch arena or reads device values on the host, so that a step can be recorded as a graph once it has run. The
 // drivers here check shapes and choose; kernels are in *.cu behind the plain functions of kernels.h.
 //
+// On Hopper a kernel is placed while the one in front of it still runs. Each waits for that one before it touches
+// activations, but may read weights (of linear layers, heads and norms) before: no kernel may write those once they are
+// used; pack_*() copies them or waits.
+//
 // Rows: in the reproducible mode (CudaOptions) a row's result never depends on the rows beside it or their number: every
 // product is computed by one kernel whose order of summation depends on K alone. In the default mode products go to
 // cuBLASLt or to narrow kernels by the number of rows, and a row's last bits may then change with that number.
@@ -13,6 +17,7 @@
 #include "ops/cuda/attention.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/lt_products.h"
+#include "ops/cuda/pinned_pool.h"
 #include "ops/cuda/product.h"
 
 namespace braid {
@@ -52,6 +57,15 @@ class CudaBackend final : public Backend {
   void fill_zero(Tensor x) override;
   Stream stream() const override { return {stream_}; }
   void sync() override;
+  DeviceMemory device_memory() const override;
+
+  bool can_record() const override { return true; }
+  void begin_recording() override;
+  std::unique_ptr<Recording> end_recording() override;
+  void replay(const Recording&) override;
+
+  std::shared_ptr<std::byte[]> staging(int64_t bytes) override;
+  void make_dummy(const DummyValues& v) override;
 
   LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
   LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
@@ -75,6 +89,7 @@ class CudaBackend final : public Backend {
   void attention_partial(Tensor sum, Tensor weight, Tensor k, Tensor q, const KvCache&, const AttentionSpec&,
                          const BatchMeta&) override;
   void merge_partials(Tensor y, Tensor lse, Tensor sums, Tensor weights, Tensor ks, float value_scale) override;
+  void pack_results(Tensor messages, Tensor values, Tensor lse, int64_t lse_offset) override;
   void merge_results(Tensor y, Tensor lse, Tensor values, Tensor lses, int first) override;
   void attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor k_rope, Tensor v, const RowSpans&,
                       float scale) override;
@@ -90,6 +105,7 @@ class CudaBackend final : public Backend {
   void put(Tensor device, Tensor w);  // the same into memory that is there already
   void product(const cuda::ProductArgs&);
   void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
+  bool latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&);
   void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);
   void check_attention(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int64_t dv) const;
 
@@ -99,6 +115,7 @@ class CudaBackend final : public Backend {
   CudaMemory memory_;
   Staging staging_;
   LtProducts lt_;
+  std::shared_ptr<PinnedPool> pinned_;  // of weights being loaded
 };
 
 }  // namespace braid

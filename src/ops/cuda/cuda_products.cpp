@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels.h"
 #include "ops/cuda/moe.h"
-#include "ops/transposed.h"
 
 namespace braid {
 namespace {
@@ -31,8 +31,20 @@ LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int6
 }
 
 HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
-  if (transposed) return pack_heads(transposed_heads(w).tensor, false);
-  return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+  if (!transposed) return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
+  // As it lies, gaps between heads included, into scratch; there it is turned.
+  const int64_t heads = w.dim(0), k = w.dim(1), n = w.dim(2);
+  const int64_t span = (heads - 1) * w.stride[0] + (k - 1) * w.stride[1] + n;
+  const ScratchScope temporary(*this);
+  Tensor from = w;
+  from.data = scratch(w.dtype, {span}).data;
+  put(Tensor(from.data, w.dtype, {span}), Tensor(w.data, w.dtype, {span}));
+  from.shape = {heads, n, k};
+  from.stride = {w.stride[0], 1, w.stride[1]};
+  const Tensor packed = alloc(MemoryKind::kWeights, w.dtype, {heads, n, k});
+  cuda::copy(stream_, packed, from);
+  sync();  // kernels read weights before those in front of them have ended
+  return {heads, n, k, w.dtype, packed};
 }
 
 ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
@@ -127,7 +139,7 @@ void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const
   const int64_t per_expert = pairs / std::max(w.count, 1);
   const bool narrow = !options_.reproducible && per_expert <= 2 && x.dtype == DType::kBF16 && w.stored == DType::kBF16 &&
                       w.k_slices == 1 && w.hidden % 64 == 0 && w.ffn % 64 == 0 && x.stride[0] % 8 == 0;
-  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, per_expert);
+  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, w.k_slices, per_expert);
   Tensor memory = scratch(DType::kI32, {cuda::group_ints(pairs, w.count, tile_rows)});
   const Tensor gated = scratch(x.dtype, {pairs, w.ffn}), parts = scratch(DType::kF32, {pairs, w.hidden});
   cuda::ProductArgs a;

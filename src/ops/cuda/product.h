@@ -36,7 +36,7 @@ struct ProductArgs {
 };
 
 // Rows of a tile where a batch has about `rows` rows: few while weights are what is waited for.
-int product_tile_rows(DType x, DType w, int64_t rows);
+int product_tile_rows(DType x, DType w, int k_slices, int64_t rows);
 void product(cudaStream_t, const ProductArgs&);
 
 // For up to 16 rows, or groups in tiles of kNarrowTileRows, in the default mode: weights at the memory's speed.

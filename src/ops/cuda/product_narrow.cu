@@ -18,8 +18,8 @@ __device__ uint4 load_once(const BFloat16* p) {
   return v;
 }
 
-// kEights: eights of rows of x.
-template <int kEights, int kWarps, bool kGated>
+// kEights: eights of rows of x; kFull: all of them are there.
+template <int kEights, int kWarps, bool kGated, bool kFull>
 __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(ProductArgs a) {
   __shared__ float sums[kWarps][kRowsOfW][8 * kEights + 1];
   const bool grouped = a.groups.n_tiles != nullptr;
@@ -50,7 +50,10 @@ __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(Prod
   if (!grouped) begin_after_previous();
   const BFloat16* x[kEights];
 #pragma unroll
-  for (int e = 0; e < kEights; ++e) x[e] = x_row<BFloat16>(a, rows, min(rows.begin + e * 8 + g, rows.end - 1)) + q * 8;
+  for (int e = 0; e < kEights; ++e) {
+    const int64_t row = rows.begin + e * 8 + g;
+    x[e] = kFull || row < rows.end ? x_row<BFloat16>(a, rows, row) + q * 8 : nullptr;
+  }
 
   float acc[kEights][4] = {};
   for (int c0 = warp; c0 < chunks; c0 += kWarps * kAhead) {
@@ -65,7 +68,8 @@ __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(Prod
         const uint32_t second[4] = {low[i][h].z, high[i][h].z, low[i][h].w, high[i][h].w};
 #pragma unroll
         for (int e = 0; e < kEights; ++e) {
-          const uint4 v = *reinterpret_cast<const uint4*>(x[e] + c * kDepth + h * 32);
+          uint4 v{};
+          if (kFull || x[e]) v = *reinterpret_cast<const uint4*>(x[e] + c * kDepth + h * 32);
           mma_bf16(acc[e], first, v.x, v.y);
           mma_bf16(acc[e], second, v.z, v.w);
         }
@@ -95,8 +99,10 @@ __global__ __launch_bounds__(kWarps* kWarp, 16 / kWarps) void narrow_kernel(Prod
 
 template <int kEights, int kWarps>
 void launch_narrow(cudaStream_t stream, const ProductArgs& a, dim3 grid) {
-  launch(stream, a.gated ? narrow_kernel<kEights, kWarps, true> : narrow_kernel<kEights, kWarps, false>, grid,
-         kWarps * kWarp, 0, a);
+  const bool full = kWarps == 4 && !a.groups.n_tiles && a.m == 8 * kEights;  // slower, measured, in small products
+  const auto kernel = a.gated ? (full ? narrow_kernel<kEights, kWarps, true, true> : narrow_kernel<kEights, kWarps, true, false>)
+                              : (full ? narrow_kernel<kEights, kWarps, false, true> : narrow_kernel<kEights, kWarps, false, false>);
+  launch(stream, kernel, grid, kWarps * kWarp, 0, a);
 }
 
 bool divides_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }

@@ -97,8 +97,9 @@ void product_simt(cudaStream_t stream, const ProductArgs& a) {
   }
 }
 
-int product_tile_rows(DType x, DType w, int64_t rows) {
-  return x == DType::kBF16 && w == DType::kBF16 && rows <= 16 ? 16 : kTile;
+int product_tile_rows(DType x, DType w, int k_slices, int64_t rows) {
+  if (x != DType::kBF16 || w != DType::kBF16) return kTile;
+  return rows <= 16 ? 16 : rows <= 96 || k_slices > 1 ? kTile : 128;
 }
 
 void product(cudaStream_t stream, const ProductArgs& a) {

@@ -26,69 +26,73 @@ Rotation rotation_of(const RopeTable& r) {
   return {data_of<float>(r.cos_sin), r.dim(), r.layout == RopeLayout::kHalfSplit};
 }
 
-// The row is in `lanes` (shared, one warp's own); T is the compute type that values are rounded to.
-template <typename T>
-__device__ void norm_lanes(float* lanes, int n, const float* w, float eps) {
-  const int lane = threadIdx.x % kWarp;
-  float sum = 0.0f;
-  for (int i = lane; i < n; i += kWarp) sum = fmaf(lanes[i], lanes[i], sum);
-  const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(n) + eps);
-  for (int i = lane; i < n; i += kWarp) lanes[i] = rounded<T>(rounded<T>(lanes[i] * factor) * w[i]);
-  __syncwarp();
-}
+// A norm's weights for up to 512 lanes, one warp: read before they are needed, even before the kernel in front has ended.
+class NormWeights {
+ public:
+  __device__ NormWeights(const float* w, int n) : w_(w), n_(n) {
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) kept_[j] = w && at(j) < n ? __ldg(w + at(j)) : 0.0f;
+  }
+  // The row is in `lanes` (shared, one warp's own); T is the compute type that values are rounded to.
+  template <typename T>
+  __device__ void apply(float* lanes, float eps) const {
+    float sum = 0.0f;
+    for (int i = at(0); i < n_; i += kWarp) sum = fmaf(lanes[i], lanes[i], sum);
+    const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(n_) + eps);
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) {
+      if (at(j) < n_) lanes[at(j)] = rounded<T>(rounded<T>(lanes[at(j)] * factor) * kept_[j]);
+    }
+    for (int i = at(kKept); i < n_; i += kWarp) lanes[i] = rounded<T>(rounded<T>(lanes[i] * factor) * w_[i]);
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kKept = 16;
+  __device__ static int at(int j) { return static_cast<int>(threadIdx.x) % kWarp + j * kWarp; }
+  const float* w_;
+  int n_;
+  float kept_[kKept];
+};
 
 __device__ void rotate_lanes(float* lanes, const Rotation& r, int64_t position) {
   const float* cos_sin = r.cos_sin + position * r.d;
   for (int i = threadIdx.x % kWarp; i < r.d / 2; i += kWarp) {
     float* a = lanes + (r.halves ? i : 2 * i);
     float* b = lanes + (r.halves ? i + r.d / 2 : 2 * i + 1);
-    const float a0 = *a, b0 = *b, c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+    const float a0 = *a, b0 = *b, c = __ldg(cos_sin + 2 * i), s = __ldg(cos_sin + 2 * i + 1);
     *a = a0 * c - b0 * s;
     *b = b0 * c + a0 * s;
   }
   __syncwarp();
 }
 
-template <typename T>
-__device__ bool by_eights(const T* p, int n) {
-  return n % 8 == 0 && reinterpret_cast<uintptr_t>(p) % sizeof(Pack<T, 8>) % 16 == 0;
-}
+// Loads that are under way together: the compiler can not tell that what is read is not what is written.
+constexpr int kAtOnce = 9;
+
 template <typename T>
 __device__ void load_lanes(float* lanes, const T* from, int n) {
-  if (by_eights(from, n)) {
-#pragma unroll 4
-    for (int i = threadIdx.x % kWarp * 8; i < n; i += kWarp * 8) {
-      const auto p = *reinterpret_cast<const Pack<T, 8>*>(from + i);
+  for (int i0 = threadIdx.x % kWarp; i0 < n; i0 += kAtOnce * kWarp) {
+    T values[kAtOnce];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) lanes[i + j] = to_f(p.v[j]);
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (i0 + j * kWarp < n) values[j] = from[i0 + j * kWarp];
     }
-  } else {
-    for (int i = threadIdx.x % kWarp; i < n; i += kWarp) lanes[i] = to_f(from[i]);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (i0 + j * kWarp < n) lanes[i0 + j * kWarp] = to_f(values[j]);
+    }
   }
   __syncwarp();
 }
-// to[i] = f(lanes[i])
-template <typename T, typename F>
-__device__ void store_each(T* to, const float* lanes, int n, F f) {
-  if (by_eights(to, n)) {
-    for (int i = threadIdx.x % kWarp * 8; i < n; i += kWarp * 8) {
-      Pack<T, 8> p;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) p.v[j] = f(lanes[i + j]);
-      *reinterpret_cast<Pack<T, 8>*>(to + i) = p;
-    }
-  } else {
-    for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = f(lanes[i]);
-  }
-}
 template <typename T>
 __device__ void store_lanes(T* to, const float* lanes, int n) {
-  store_each(to, lanes, n, [](float x) { return from_f<T>(x); });
+  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = from_f<T>(lanes[i]);
 }
 // Rounded to the compute type first: what is read back is what was computed with.
 template <typename T, typename C>
 __device__ void store_cache(C* to, const float* lanes, int n, float scale) {
-  store_each(to, lanes, n, [scale](float x) { return from_f<C>(rounded<T>(x) / scale); });
+  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) to[i] = from_f<C>(rounded<T>(lanes[i]) / scale);
 }
 
 template <typename T, typename C>
@@ -122,7 +126,7 @@ __global__ void gqa_kernel(GqaArgs<T, C> a) {
   T* x = kv < 0 ? a.q.row(t, h) : a.k.row(t, kv);
   const float* norm = kv < 0 ? a.q_norm : a.k_norm;
   load_lanes(lanes, x, a.d);
-  if (norm) norm_lanes<T>(lanes, a.d, norm, a.eps);
+  if (norm) NormWeights(norm, a.d).apply<T>(lanes, a.eps);
   rotate_lanes(lanes, a.rotation, a.positions[t]);
   store_lanes(x, lanes, a.d);
   if (kv >= 0 && slot >= 0) store_cache<T>(a.cache_k.row(slot, kv), lanes, a.d, a.scale);
@@ -145,25 +149,26 @@ struct MlaArgs {
 
 template <typename T, typename C>
 __global__ void mla_kernel(MlaArgs<T, C> a) {
-  begin_after_previous();
   extern __shared__ float memory[];
   const int warp = threadIdx.x / kWarp;
   float* lanes = memory + warp * (a.latent + a.d);
   const int row = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (row >= a.n_rows) return;
   const int t = row / (a.n_q + 1), h = row % (a.n_q + 1) - 1;  // -1: the latent row, the longest work first
+  const NormWeights weights(h < 0 ? a.norm : nullptr, a.latent);
+  begin_after_previous();
+  if (row >= a.n_rows) return;
+  const int64_t position = a.positions[t], slot = a.slots[t];
   if (h >= 0) {
     load_lanes(lanes, a.q_in.row(t, h), a.d);
-    rotate_lanes(lanes, a.rotation, a.positions[t]);
+    rotate_lanes(lanes, a.rotation, position);
     store_lanes(a.q_out.row(t, h), lanes, a.d);
     return;
   }
   T* const kv = a.kv_a + int64_t{t} * a.kv_stride;
   load_lanes(lanes, kv, a.latent + a.d);
-  norm_lanes<T>(lanes, a.latent, a.norm, a.eps);
-  rotate_lanes(lanes + a.latent, a.rotation, a.positions[t]);
+  rotate_lanes(lanes + a.latent, a.rotation, position);
+  weights.template apply<T>(lanes, a.eps);
   store_lanes(kv, lanes, a.latent + a.d);
-  const int64_t slot = a.slots[t];
   if (slot >= 0) store_cache<T>(a.cache + slot * a.cache_stride, lanes, a.latent + a.d, a.scale);
 }
 

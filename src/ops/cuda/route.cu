@@ -17,32 +17,28 @@ struct RouteArgs {
   RouterSpec spec;
 };
 
-struct Best {
-  float value;
-  int index;
-};
-// The larger value, the lower index on ties; kNone is never better than an index.
-__device__ Best better(Best a, Best b) {
-  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
-__device__ Best warp_best(Best x) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    x = better(x, {__shfl_xor_sync(~0u, x.value, d), __shfl_xor_sync(~0u, x.index, d)});
-  }
-  return x;
+// In the order of the floats; -0 is 0.
+__device__ unsigned ordered_bits(float x) {
+  const unsigned bits = __float_as_uint(x + 0.0f);
+  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
 // Sets marks[i] of the n largest values among those with marks[i] == 0; -1 is out of the question.
 __device__ void mark_largest(int8_t* marks, const float* values, int size, int n) {
   const int lane = threadIdx.x % kWarp;
   for (int round = 0; round < n; ++round) {
-    Best best{-BRAID_INFINITY, kNone};
+    float value = -BRAID_INFINITY;
+    int index = kNone;
     for (int i = lane; i < size; i += kWarp) {
-      if (marks[i] == 0) best = better(best, {values[i], i});
+      if (marks[i] == 0 && (index == kNone || values[i] > value)) {
+        value = values[i];
+        index = i;
+      }
     }
-    best = warp_best(best);
-    if (lane == 0 && best.index != kNone) marks[best.index] = 1;
+    const unsigned bits = index == kNone ? 0u : ordered_bits(value);
+    const unsigned best = __reduce_max_sync(~0u, bits);
+    const int chosen = __reduce_min_sync(~0u, bits == best ? index : kNone);
+    if (lane == 0 && chosen != kNone) marks[chosen] = 1;
     __syncwarp();
   }
 }

@@ -29,9 +29,13 @@ __global__ void embed_kernel(Y* y, int64_t y_stride, const int32_t* ids, const X
 template <typename T, typename A, int V, bool kAdd>
 __global__ void norm_kernel(T* y, int64_t y_stride, T* x, int64_t x_stride, const A* added, int64_t added_stride,
                             const float* w, float eps, int64_t h) {
-  begin_after_previous();
   __shared__ float shared[kWarp];
   using PT = Pack<T, V>;
+  using PW = Pack<float, V>;
+  const int64_t own = int64_t{threadIdx.x} * V;
+  PW first{};  // weights are read before the kernel in front has ended
+  if (own < h) first = *reinterpret_cast<const PW*>(w + own);
+  begin_after_previous();
   T* row = x + blockIdx.x * x_stride;
   float sum = 0.0f;
   for (int64_t i = int64_t{threadIdx.x} * V; i < h; i += int64_t{blockDim.x} * V) {
@@ -48,7 +52,7 @@ __global__ void norm_kernel(T* y, int64_t y_stride, T* x, int64_t x_stride, cons
   const float factor = 1.0f / sqrtf(block_sum(sum, shared) / static_cast<float>(h) + eps);
   for (int64_t i = int64_t{threadIdx.x} * V; i < h; i += int64_t{blockDim.x} * V) {
     PT p = *reinterpret_cast<const PT*>(row + i);
-    const auto weights = *reinterpret_cast<const Pack<float, V>*>(w + i);
+    const PW weights = i == own ? first : *reinterpret_cast<const PW*>(w + i);
 #pragma unroll
     for (int j = 0; j < V; ++j) p.v[j] = from_f<T>(rounded<T>(to_f(p.v[j]) * factor) * weights.v[j]);
     *reinterpret_cast<PT*>(y + blockIdx.x * y_stride + i) = p;
@@ -149,21 +153,31 @@ void for_size(DType t, F f) {
   }
 }
 
+constexpr int kPacks = 4;  // of 16 bytes, a thread
+
 __global__ void copy_packs_kernel(uint4* to, const uint4* from, int64_t n) {
   begin_after_previous();
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < n) to[i] = from[i];
+  const int64_t first = int64_t{blockIdx.x} * kPacks * kThreads + threadIdx.x;
+  uint4 packs[kPacks];
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    if (first + i * kThreads < n) packs[i] = from[first + i * kThreads];
+  }
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    if (first + i * kThreads < n) to[first + i * kThreads] = packs[i];
+  }
 }
 
-// A small copy by a kernel joins the chain of launches; a large one is the copy engine's.
+// By a kernel, which joins the chain of launches and is faster than the copy engine's 2.7 TB/s.
 void copy_dense(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
   const auto addresses = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
-  if (bytes > (1 << 20) || bytes % 16 != 0 || addresses % 16 != 0) {
+  if (bytes % 16 != 0 || addresses % 16 != 0) {
     CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
     return;
   }
   const int64_t n = bytes / 16;
-  launch(stream, copy_packs_kernel, blocks_for(n, kThreads), kThreads, 0, static_cast<uint4*>(to),
+  launch(stream, copy_packs_kernel, blocks_for(n, kPacks * kThreads), kThreads, 0, static_cast<uint4*>(to),
          static_cast<const uint4*>(from), n);
   CUDA_CHECK_LAUNCH("copy");
 }

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-class ReferenceBackend final : public HostBackend {
+class ReferenceBackend : public HostBackend {
  public:
   const char* name() const override { return "reference"; }
 

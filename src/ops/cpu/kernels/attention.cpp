@@ -141,10 +141,10 @@ BRAID_INLINE U load_halves(const void* row, int64_t d) {
   return (U)load_lanes(row, type, d) >> 16;
 }
 
+// keys[d / 2][j] = lanes d and d + 1 of rows[j].
 template <DType type>
-void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes) {
+BRAID_INLINE void transpose_pairs(uint32_t* keys, int64_t stride, const void* const* rows, int n_keys, int lanes) {
   constexpr int size = type == DType::kBF16 ? 2 : 1;
-  auto* const keys = static_cast<uint32_t*>(a.keys) + first / 2 * kKeyTile;
   for (int j = 0; j < n_keys; j += kLanes) {
     const RowsOfVector in = rows_of_vector(rows, j, n_keys), next = rows_of_vector(rows, j + kLanes, n_keys);
     int d = 0;
@@ -157,25 +157,38 @@ void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys,
       }
       transpose(r);
 #pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l) store_as<F>(keys + (d / 2 + l) * kKeyTile + j, r[l]);
+      for (int l = 0; l < kLanes; ++l) store_as<F>(keys + (d / 2 + l) * stride + j, r[l]);
     }
     for (; d < lanes; d += 2) {
       for (int l = 0; l < kLanes; ++l) {
         const uint32_t odd = d + 1 < lanes ? load_half<type>(in.row[l], d + 1) : 0;
-        keys[d / 2 * kKeyTile + j + l] = load_half<type>(in.row[l], d) | odd << 16;
+        keys[d / 2 * stride + j + l] = load_half<type>(in.row[l], d) | odd << 16;
       }
     }
   }
 }
+template <DType type>
+void load_key_pairs(const AttentionArgs& a, const void* const* rows, int n_keys, int first, int lanes) {
+  transpose_pairs<type>(static_cast<uint32_t*>(a.keys) + first / 2 * kKeyTile, kKeyTile, rows, n_keys, lanes);
+}
+
+constexpr int kRowsAhead = 8;  // rows are short: the processor's own prefetching starts late in each
 
 template <DType type>
 void load_value_pairs(const AttentionArgs& a, const void* const* rows, int n_keys) {
+  constexpr int size = type == DType::kBF16 ? 2 : 1;
   for (int j = 0; j < n_keys; j += 2) {
     auto* const to = static_cast<uint32_t*>(a.values) + j / 2 * a.state.stride;
     const void *even = rows[j], *odd = rows[j + 1 < n_keys ? j + 1 : j];  // half a pair is masked where it is read
+    const int ahead = j + kRowsAhead < n_keys ? j + kRowsAhead : n_keys - 1,
+              behind = ahead + 1 < n_keys ? ahead + 1 : ahead;
+    const auto *soon = static_cast<const char*>(rows[ahead]), *then = static_cast<const char*>(rows[behind]);
     int d = 0;
-    for (; d + kLanes <= a.dv; d += kLanes)
+    for (; d + kLanes <= a.dv; d += kLanes) {
       store_as<U>(to + d, load_halves<type>(even, d) | load_halves<type>(odd, d) << 16);
+      __builtin_prefetch(soon + d * size);
+      __builtin_prefetch(then + d * size);
+    }
     if (d == a.dv) continue;
     U rest{};
     for (int i = 0; d + i < a.dv; ++i) rest[i] = load_half<type>(even, d + i) | load_half<type>(odd, d + i) << 16;
@@ -354,6 +367,78 @@ void tile(const AttentionArgs& a, int begin, int end) {
             [&]<int R, int NV>(int row, int column) { value_rows<R, NV, X, W>(a, row, column); });
 }
 
+#if defined(__AVX512BF16__)
+void pack_queries(const AttentionArgs& a, int rows) {
+  transpose_pairs<DType::kBF16>(static_cast<uint32_t*>(a.keys), kLanes, a.q, rows, a.dk);
+}
+
+constexpr int kKeyGroup = 8;  // keys whose sums are in registers at once
+
+template <int R>
+__attribute__((noinline)) void score_keys(const AttentionArgs& a, const void* const* keys, float* scores) {
+  F acc[R][1];
+  clear(acc);
+  const uint16_t* x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = static_cast<const uint16_t*>(keys[r]);
+  product_tile<R, 1>(acc, x, static_cast<const uint32_t*>(a.keys), kLanes, a.dk);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) store(scores + r * kLanes, acc[r][0]);
+}
+
+// Scores [key][head] become probabilities [head][key]; the sum over keys in softmax_row's order: key j adds to sum
+// j % kLanes, these in sum_lanes' tree.
+void softmax_in_lanes(const AttentionArgs& a, const float* scores, int rows, int n_keys) {
+  alignas(64) float before[kLanes], after[kLanes], total[kLanes];
+  F most = broadcast(kMinusInfinity);
+  for (int j = 0; j < n_keys; ++j) most = max(load(scores + j * kLanes), most);
+  for (int r = 0; r < kLanes; ++r) before[r] = r < rows ? a.state.k[r] : kMinusInfinity;
+  const F scale = broadcast(a.scale_log2), old = load(before);
+  const F top = (F)_mm512_maskz_roundscale_ps(0xffff, most * scale, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+  const F k = old > top ? old : top;
+  F sum[kLanes] = {};
+  for (int j = 0; j < n_keys; j += 2 * kLanes) {
+    F pairs[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      U bits[2];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const int key = j + 2 * i + half;
+        bits[half] = U{};
+        if (key >= n_keys) continue;
+        const F p = rough_exp2(fma(load(scores + key * kLanes), scale, -k));
+        bits[half] = widen((U16)_mm512_cvtneps_pbh(p));
+        sum[(2 * i + half) % kLanes] += (F)(bits[half] << 16);
+      }
+      pairs[i] = (F)(bits[0] | bits[1] << 16);
+    }
+    transpose(pairs);
+    for (int r = 0; r < rows; ++r) store_as<F>(reinterpret_cast<uint32_t*>(a.scores + r * kKeyTile) + j / 2, pairs[r]);
+  }
+  for (int step = kLanes / 2; step >= 1; step /= 2) {
+    for (int m = 0; m < step; ++m) sum[m] += sum[m + step];
+  }
+  store(after, k);
+  store(total, sum[0]);
+  for (int r = 0; r < rows; ++r) {
+    a.rescale[r] = power_of_two(before[r] - after[r]);
+    a.state.k[r] = after[r];
+    a.state.weight[r] = a.state.weight[r] * a.rescale[r] + total[r];
+  }
+}
+
+void tile_in_lanes(const AttentionArgs& a, const void* const* keys, int rows, int n_keys) {
+  float* const scores = static_cast<float*>(a.keys) + (a.dk + 1) / 2 * kLanes;  // behind the queries
+  int j = 0;
+  for (; j + kKeyGroup <= n_keys; j += kKeyGroup) score_keys<kKeyGroup>(a, keys + j, scores + j * kLanes);
+  for (; j < n_keys; ++j) score_keys<1>(a, keys + j, scores + j * kLanes);
+  softmax_in_lanes(a, scores, rows, n_keys);
+  for_tiles([](int) { return 0; }, rows, static_cast<int>(a.state.stride / kLanes),
+            [&]<int R, int NV>(int row, int column) { value_rows<R, NV, uint16_t, uint32_t>(a, row, column); });
+}
+#endif
+
 void merge(const PartialRows& into, const PartialRows& from, int rows) {
   for (int r = 0; r < rows; ++r) {
     const float k = into.k[r] > from.k[r] ? into.k[r] : from.k[r];
@@ -402,9 +487,9 @@ void finish(const PartialRows& a, int rows, int dv, float scale, void* const* y,
 }  // namespace
 
 void add_attention(Kernels& table) {
-  table.attention_f32 = {load_keys_f32, load_values_f32, tile<float, float>};
+  table.attention_f32 = {load_keys_f32, load_values_f32, tile<float, float>, nullptr, nullptr};
 #if defined(__AVX512BF16__)
-  table.attention_bf16 = {load_keys_bf16, load_values_bf16, tile<uint16_t, uint32_t>};
+  table.attention_bf16 = {load_keys_bf16, load_values_bf16, tile<uint16_t, uint32_t>, pack_queries, tile_in_lanes};
 #endif
   table.attention_merge = merge;
   table.attention_finish = finish;

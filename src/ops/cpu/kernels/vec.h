@@ -125,8 +125,8 @@ BRAID_INLINE F exp(F x) {
 }
 BRAID_INLINE F silu(F x) { return x / (1.0f + exp(-x)); }
 
-// 16-bit lanes as 32-bit ones and back. The compiler's own conversion goes by halves on 512 bits; the forms with a (full)
-// mask, since the plain ones warn of what they leave undefined.
+// 16-bit lanes as 32-bit ones and back. The compiler's own conversion goes by halves on 512 bits; the forms with a
+// (full) mask, since the plain ones warn of what they leave undefined.
 BRAID_INLINE U widen(U16 x) {
 #if defined(__AVX512F__)
   return (U)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)x);

@@ -1,4 +1,4 @@
-#include "apps/http_client.h"
+#include "client/http_client.h"
 
 #include <fmt/format.h>
 
@@ -21,13 +21,14 @@ HttpUrl parse_http_url(const std::string& url) {
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string address = rest.substr(0, slash);
   const size_t colon = address.rfind(':');
-  HttpUrl parsed{address.substr(0, colon), colon == std::string::npos ? "80" : address.substr(colon + 1), rest.substr(slash)};
+  HttpUrl parsed{address.substr(0, colon), colon == std::string::npos ? "80" : address.substr(colon + 1),
+                 rest.substr(slash)};
   while (!parsed.path.empty() && parsed.path.back() == '/') parsed.path.pop_back();
   if (parsed.host.empty() || parsed.port.empty()) throw Error("--url '{}' names no host or an empty port", url);
   return parsed;
 }
 
-Json ask_json(const HttpUrl& url, const std::string& route, const Json& body) {
+Json ask_json(const HttpUrl& url, const std::string& route, const Json& body, const std::string& key) {
   namespace http = boost::beast::http;
   try {
     boost::asio::io_context io;
@@ -37,6 +38,7 @@ Json ask_json(const HttpUrl& url, const std::string& route, const Json& body) {
     http::request<http::string_body> request(body.is_null() ? http::verb::get : http::verb::post, url.path + route, 11);
     request.set(http::field::host, url.host);
     request.set(http::field::connection, "close");
+    if (!key.empty()) request.set(http::field::authorization, "Bearer " + key);
     if (!body.is_null()) {
       request.set(http::field::content_type, "application/json");
       request.body() = to_string(body);
@@ -48,7 +50,8 @@ Json ask_json(const HttpUrl& url, const std::string& route, const Json& body) {
     parser.body_limit(int64_t{256} << 20);
     http::read(socket, buffer, parser);
     if (parser.get().result() != http::status::ok) {
-      throw RuntimeFailure(fmt::format("{}:{} answered {}: {}", url.host, url.port, parser.get().result_int(), parser.get().body()));
+      throw RuntimeFailure(
+          fmt::format("{}:{} answered {}: {}", url.host, url.port, parser.get().result_int(), parser.get().body()));
     }
     return Json::parse(parser.get().body());
   } catch (const boost::system::system_error& e) {

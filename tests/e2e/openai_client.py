@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a running braid server with the openai Python client: what people's programs do.
 
-Usage: openai_client_test.py BASE_URL [--api-key KEY]     (BASE_URL like http://127.0.0.1:8000/v1)
+Usage: openai_client.py BASE_URL [--api-key KEY]     (BASE_URL like http://127.0.0.1:8000/v1)
 
 Prints one line per check; exit 0 all passed, 1 a check failed, 77 skipped with the reason on stderr.
 """
