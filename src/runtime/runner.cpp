@@ -214,13 +214,13 @@ RankCounters Runner::counters() const {
   c.kv_rows_read = rows_read_;
   c.row_tokens = row_tokens_;
   c.context_windows = context_windows_;
+  c.mixed_steps = mixed_steps_;
   c.collectives = collective_counts();
   if (recordings_) {
     add_counts(c.collectives, recordings_->replayed(), 1);
     c.replays = recordings_->replays();
     c.recorded_nodes = recordings_->n_nodes();
   }
-  c.mixed_steps = mixed_steps_;
   c.context = model_->context_use();
   c.prepare_seconds = prepare_seconds_;
   c.launch_seconds = launch_seconds_;
