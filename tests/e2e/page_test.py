@@ -14,7 +14,7 @@ import unittest
 
 import braid
 import chromium
-from serve_test import Server
+from serving import Server
 
 SERVE = ("--model", braid.DEMO, "--dtype", "float32", "--port", "0", "--host", "127.0.0.1", "--served-model-name", "demo")
 ROOM = ("-tp", "2", "-dcp", "2", "--num-kv-blocks", "128")
