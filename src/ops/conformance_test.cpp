@@ -92,7 +92,7 @@ class CudaConformance : public testing::TestWithParam<const char*> {};
 
 constexpr const char* kFamilies[] = {"linear ", "linear_rows", "head_linear", "moe", "rms_norm", "add_rms_norm", "silu_mul", "embed", "add,",
                                      "gqa_rope_cache", "mla_rope_cache", "attention ", "attention_partial",
-                                     "attention_rows", "gather_cache", "merge_results", "route"};
+                                     "attention_rows", "gather_cache", "merge_results", "pack_results", "route"};
 
 TEST_P(CudaConformance, EqualsReference) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU is usable here";
