@@ -237,7 +237,7 @@ int run_bench_decode(const Arguments& arguments) {
   add_engine_options(table, o.engine);
   std::vector<std::string> problems;
   if (parse_or_help("bench decode", "decode steps at any batch and context, without prompts", table, arguments, problems)) return kOk;
-  if (!table.asked("load-format") && o.engine.model.ends_with(".json")) o.engine.load_format = "dummy";
+  default_to_dummy_weights(table, o.engine);
   const std::vector<int64_t> batches = numbers("batch", o.batches, problems), contexts = numbers("context", o.contexts, problems);
   if (!batches.empty()) o.engine.max_num_seqs = std::max(o.engine.max_num_seqs, static_cast<int>(*std::max_element(batches.begin(), batches.end())));
   const RankSetup setup = resolve(o.engine, problems);

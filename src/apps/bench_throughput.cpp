@@ -75,7 +75,7 @@ int run_bench_throughput(const Arguments& arguments) {
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("bench throughput", problems);
   const auto tokenizer =
-      text ? Tokenizer::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer) : nullptr;
+      text ? Tokenizer::load(tokenizer_folder(o.engine)) : nullptr;
   std::vector<BenchPrompt> prompts =
       make_dataset(o.data, o.engine.seed, tokenizer.get(), static_cast<int>(setup.model.vocab));
   const auto engine = start_engine(setup);

@@ -100,7 +100,7 @@ class OwnServer {
   void serve(const ChatOptions& o) {
     std::random_device random;
     key_ = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-    text_ = ModelText::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer,
+    text_ = ModelText::load(tokenizer_folder(o.engine),
                             {.chat_template = o.chat_template.empty() ? "" : read_text_file(o.chat_template)});
     ServerOptions options;
     options.http.host = "127.0.0.1";

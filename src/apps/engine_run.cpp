@@ -70,6 +70,12 @@ Completion& Completions::wait(size_t index) {
   return *shared_->completions[index];
 }
 
+const std::string& tokenizer_folder(const EngineConfig& c) { return c.tokenizer.empty() ? c.model : c.tokenizer; }
+
+void default_to_dummy_weights(OptionTable& table, EngineConfig& c) {
+  if (!table.asked("load-format") && c.model.ends_with(".json")) c.load_format = "dummy";
+}
+
 SamplingParams model_sampling_defaults(const std::string& model_dir) {
   const std::string file = model_dir + "/generation_config.json";
   struct stat s {};
@@ -107,11 +113,15 @@ void print_counters(const EngineLoop& engine) {
   }
 }
 
+Json collectives_json(const std::map<std::string, CollectiveCount>& counts) {
+  Json collectives = Json::object();
+  for (const auto& [name, c] : counts) collectives[name] = {{"calls", c.calls}, {"bytes", c.bytes}};
+  return collectives;
+}
+
 namespace {
 
 Json counters_of(int rank, const RankCounters& c) {
-  Json collectives = Json::object();
-  for (const auto& [name, count] : c.collectives) collectives[name] = {{"calls", count.calls}, {"bytes", count.bytes}};
   return {{"rank", rank},
           {"bytes_read", c.bytes_read},
           {"weights_bytes", c.weights_bytes},
@@ -126,7 +136,7 @@ Json counters_of(int rank, const RankCounters& c) {
           {"replicated_query_layers", c.context.replicated_queries},
           {"fp8_query_layers", c.context.fp8_queries},
           {"projected_before_merge_layers", c.context.projected_before_merge},
-          {"collectives", std::move(collectives)}};
+          {"collectives", collectives_json(c.collectives)}};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Starting an engine and waiting for answers: what generate, verify and eval share.
 #pragma once
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +46,11 @@ class Completions {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
+const std::string& tokenizer_folder(const EngineConfig&);  // the model's, where none is named
+
+// Where nothing was asked, a config.json alone means dummy weights: for commands that measure or plan.
+void default_to_dummy_weights(OptionTable&, EngineConfig&);
+
 // OpenAI's defaults, overridden by the folder's generation_config.json where there is one.
 SamplingParams model_sampling_defaults(const std::string& model_dir);
 
@@ -52,6 +58,7 @@ std::string layout_text(const RankSetup&);  // "tp2 float32 reproducible"
 
 // What was really active, on stderr: steps, collectives by name and bytes, bytes read and held per rank, KV rows.
 void print_counters(const EngineLoop&);
+Json collectives_json(const std::map<std::string, CollectiveCount>&);
 Json counters_json(int first_rank, const std::vector<RankCounters>&);  // a list, an object a rank
 
 }  // namespace braid

@@ -200,7 +200,7 @@ int run_eval(const Arguments& arguments) {
 
   const auto engine = remote ? nullptr : start_engine(setup);
   if (!engine && !remote) return kOk;  // a process of other ranks
-  const Prompts prompts(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
+  const Prompts prompts(tokenizer_folder(o.engine));
   EvalResult result;
   const auto start = std::chrono::steady_clock::now();
   remote ? ask_server(items, prompts, url, result) : ask_engine(items, prompts, *engine, result);

@@ -39,7 +39,7 @@ OrderedJson read_messages(const std::string& file) {
 
 std::vector<int32_t> prompt_tokens(const GenerateOptions& o, const OrderedJson& request, const Tokenizer& tokenizer) {
   if (o.messages.empty()) return tokenizer.encode(o.prompt, true);
-  const ChatTemplateSource source = read_chat_template(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
+  const ChatTemplateSource source = read_chat_template(tokenizer_folder(o.engine));
   const ChatTemplate chat = ChatTemplate::compile(source.text, source.special_tokens);
   return tokenizer.encode_chat(chat.render(request, local_now()));
 }
@@ -83,7 +83,7 @@ int run_generate(const Arguments& arguments) {
   }
   const RankSetup setup = resolve(o.engine, problems);
   if (!problems.empty()) return refuse("generate", problems);
-  const auto tokenizer = Tokenizer::load(o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer);
+  const auto tokenizer = Tokenizer::load(tokenizer_folder(o.engine));
 
   Request request;
   request.prompt = prompt_tokens(o, messages, *tokenizer);

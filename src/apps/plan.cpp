@@ -50,12 +50,6 @@ void print_table(const RunPlan& plan, const RankSetup& setup) {
   print_variants(plan);
 }
 
-Json collectives_json(const std::map<std::string, CollectiveCount>& counts) {
-  Json collectives = Json::object();
-  for (const auto& [name, c] : counts) collectives[name] = {{"calls", c.calls}, {"bytes", c.bytes}};
-  return collectives;
-}
-
 Json variants_json(const RunPlan& plan) {
   Json variants = Json::array();
   for (const PlanVariant& v : plan.variants) {
@@ -99,7 +93,7 @@ int run_plan(const Arguments& arguments) {
   add_engine_options(table, config);
   std::vector<std::string> problems;
   if (parse_or_help("plan", "memory and layout, without reading weights", table, arguments, problems)) return kOk;
-  if (!table.asked("load-format") && config.model.size() > 5 && config.model.rfind(".json") == config.model.size() - 5) config.load_format = "dummy";
+  default_to_dummy_weights(table, config);
   int64_t memory_bytes = 0;
   try {
     if (!memory.empty()) memory_bytes = parse_bytes(memory);

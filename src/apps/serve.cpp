@@ -92,7 +92,7 @@ int run_serve(const Arguments& arguments) {
   std::vector<std::string> problems;
   if (parse_or_help("serve", "answer over an OpenAI-compatible API", table, arguments, problems)) return kOk;
   const RankSetup setup = resolve(o.engine, problems);
-  const std::string tokenizer = o.engine.tokenizer.empty() ? o.engine.model : o.engine.tokenizer;
+  const std::string tokenizer = tokenizer_folder(o.engine);
   struct stat s {};
   if (!tokenizer.empty() && (::stat(tokenizer.c_str(), &s) != 0 || !S_ISDIR(s.st_mode))) {
     problems.push_back("no tokenizer: " + tokenizer + " is not a folder; give --tokenizer FOLDER");
