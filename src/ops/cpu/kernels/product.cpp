@@ -81,7 +81,7 @@ static_assert(kTileRows == 6 && kTileVectors <= 4);
 
 struct Coded {};  // as a type of weights
 
-constexpr int kBlockTiles = 8;       // a group's codes are widened once for that many
+constexpr int kBlockTiles = 16;      // a group's codes are widened once for that many
 constexpr int kRowsInRegisters = 4;  // up to so many rows take the codes straight into registers
 constexpr int kMaxGroup = 128;
 
