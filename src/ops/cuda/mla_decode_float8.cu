@@ -6,10 +6,10 @@
 // K and V^T come from registers: each thread reads its bytes from shared memory and widens them to float16, which holds
 // every e4m3 value; queries are scaled by a power of two into float16's range. A tile is 128 tokens. Two warpgroups
 // each score 64 of them, agree on the maximum (raised seldom, see kRaise), and each adds 256 output lanes. A third
-// warpgroup fetches rows, one copy each, padded to kStride bytes, so that reads down a column touch different banks.
+// warpgroup fetches cache rows, 16 consecutive tokens a copy.
 //
-// Within 16 tokens, row 2i of a product is token i and row 2i + 1 token i + 4 (again with 8 added), which keeps the row
-// reads free of bank conflicts too. Within 64 lanes the order of summation follows the 16 bytes that a thread reads.
+// A slot is 64 tokens in four such runs, 16 bytes apart. Rows of products are counted across the runs (token_of), so
+// that neither reads along rows nor reads down columns meet in the same banks.
 #include "ops/cuda/mla_plan.cuh"
 #include "ops/cuda/mla_ptx.cuh"
 
@@ -20,8 +20,8 @@ namespace braid {
 namespace {
 
 constexpr int kSlotTokens = 64, kTokens = 128;  // tokens of a ring slot and of a tile
-constexpr int kStride = kMlaRow + 16;
-constexpr int kSlotBytes = kSlotTokens * kStride;
+constexpr int kRunBytes = 16 * kMlaRow + 16;    // of 16 consecutive tokens
+constexpr int kSlotBytes = kSlotTokens / 16 * kRunBytes;
 constexpr int kPieces = 9;
 constexpr int kThreads = 384;
 constexpr float kRaise = 8.0f;  // log2 units by which scores may pass the running maximum
@@ -65,8 +65,9 @@ __device__ bool consumers_any(bool mine) {
   return any != 0;
 }
 
-// Token of product row `row` (0..63).
-__device__ int token_of(int row) { return (row & ~7) + (row & 7) / 2 + (row & 1) * 4; }
+// Which of a slot's 64 tokens product row `row` is, and where it lies.
+__device__ int token_of(int row) { return row % 8 / 2 * 16 + row / 8 * 2 + row % 2; }
+__device__ int place_of(int row) { return row % 8 / 2 * kRunBytes + (row / 8 * 2 + row % 2) * kMlaRow; }
 
 __device__ uint32_t widen(uint32_t two_bytes) {
   uint32_t halves;
@@ -100,18 +101,18 @@ __device__ void load_loop(Shared<kN>& sm, const MlaPlan& plan, MlaWalk walk) {
         from = static_cast<const uint8_t*>(a.cache) + slot * kMlaRow;
       }
       uint64_t* full = &sm.full[ring.slot];
-      uint8_t* to = sm.kv[ring.slot] + run * kStride;
+      uint8_t* to = sm.kv[ring.slot] + run / 16 * kRunBytes;
       barrier_wait(&sm.empty[ring.slot], ring.phase ^ 1);
       if (here < 16) {  // zeros past the context, since whatever lies there may be no number
-        for (int i = here * kStride + lane * 16; i < 16 * kStride; i += 512)
+        for (int i = here * kMlaRow + lane * 16; i < 16 * kMlaRow; i += 512) {
           *reinterpret_cast<uint4*>(to + i) = uint4{};
+        }
         fence_async_proxy();
         __syncwarp();
       }
       if (lane == 0) {
         barrier_expect(full, here * kMlaRow);
-#pragma unroll 4
-        for (int i = 0; i < here; ++i) load_bytes(to + i * kStride, from + i * kMlaRow, kMlaRow, full, hint);
+        if (here > 0) load_bytes(to, from, here * kMlaRow, full, hint);
       }
       __syncwarp();
     }
@@ -157,7 +158,7 @@ struct RowPiece {
   uint4 low, high;
   __device__ void read(const uint8_t* row) {
     low = *reinterpret_cast<const uint4*>(row);
-    high = *reinterpret_cast<const uint4*>(row + 8 * kStride);
+    high = *reinterpret_cast<const uint4*>(row + 2 * kMlaRow);
   }
   __device__ void widen_to(uint32_t (&a)[4][4]) const {
     const uint32_t g[4] = {low.x, low.y, low.z, low.w}, h[4] = {high.x, high.y, high.z, high.w};
@@ -173,7 +174,7 @@ struct RowPiece {
 template <int kN>
 __device__ void score_product(Shared<kN>& sm, float (&s)[kN / 2], const uint8_t* kv) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const uint8_t* row = kv + (warp * 16 + token_of(lane / 4)) * kStride + lane % 4 * 16;
+  const uint8_t* row = kv + place_of(warp * 16 + lane / 4) + lane % 4 * 16;
   const uint64_t q = operand(smem_address(sm.q), 1024);
   RowPiece piece[2];
   uint32_t a[2][4][4];
@@ -202,7 +203,7 @@ struct ColumnPiece {
     for (int half = 0; half < 2; ++half) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                    : "=r"(r[4 * half]), "=r"(r[4 * half + 1]), "=r"(r[4 * half + 2]), "=r"(r[4 * half + 3])
-                   : "r"(address + half * 32 * kStride)
+                   : "r"(address + half * 8 * kMlaRow)
                    : "memory");
     }
   }
@@ -219,7 +220,7 @@ struct ColumnPiece {
 template <int kN>
 __device__ void value_product(Shared<kN>& sm, float (&o)[4][kN / 2], const uint8_t* first, const uint8_t* second) {
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const int at = (lane / 8 * 8 + token_of(lane % 8)) * kStride + group * 256 + warp * 16;
+  const int at = place_of(lane) + group * 256 + warp * 16;
   const uint32_t kv[2] = {smem_address(first) + at, smem_address(second) + at};
   const uint64_t p = operand(smem_address(sm.p), 1024);
   ColumnPiece piece[2];
@@ -252,7 +253,7 @@ struct ColumnState {
   // Scales and masks scores, and says whether one passes the running maximum by too much.
   __device__ bool prepare(const Shared<kN>& sm, float (&s)[kN / 2], int first_token, bool mask) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int token = first_token + warp * 16 + token_of(lane / 4);
+    const int token = first_token + warp / 4 * 64 + token_of(warp % 4 * 16 + lane / 4);
     bool raise = false;
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) {
@@ -263,7 +264,7 @@ struct ColumnState {
       if (mask) {
         const int visible = sm.visible[column(i)];
         if (token >= visible) low = -INFINITY;
-        if (token + 8 >= visible) high = -INFINITY;
+        if (token + 2 >= visible) high = -INFINITY;
       }
       raise |= fmaxf(low, high) > most[i] + kRaise;
     }
