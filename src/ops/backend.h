@@ -68,6 +68,12 @@ struct ExpertWeights {
   Tensor gate_up, down;  // layouts private to the backend
 };
 
+// A gated network: down(silu(gate x) * up x).
+struct GatedWeights {
+  LinearWeight gate_up;  // [2F, H], gate rows first
+  LinearWeight down;     // [H, F]
+};
+
 enum class RopeLayout { kHalfSplit, kInterleaved };  // lane i pairs with i + d/2, or 2i with 2i + 1
 
 struct RopeTable {
@@ -227,6 +233,10 @@ class Backend {
                      Tensor bias /*float32 [E] or empty*/, const RouterSpec&) = 0;
   // y[t] = sum over the row's experts held here, by ascending id, of weight * down(silu(gate x) * up x).
   virtual void moe(Tensor y /*[T, H] float32*/, Tensor x /*[T, H]*/, Tensor ids, Tensor weights, const ExpertWeights&) = 0;
+  // moe() and, added to it, a gated network that every row passes.
+  virtual void moe_with_shared(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights& shared);
+  // y = the gated network of x.
+  void gated_network(Tensor y /*[T, H] compute or float32*/, Tensor x /*[T, H]*/, const GatedWeights&);
 
   // Draws or picks one token per row and reports log-probabilities of the unmodified logits. `logits` is scratch: penalties and
   // masks are written into it. Results are on the host; waits.

@@ -96,6 +96,7 @@ class CudaBackend final : public Backend {
   void gather_cache(Tensor rows, const KvCache&, Tensor slots) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
+  void moe_with_shared(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights& shared) override;
   void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow>) override;
 
  private:
@@ -104,6 +105,7 @@ class CudaBackend final : public Backend {
   Tensor keep(Tensor w);              // weights of the same type and shape on the device; w lies on either side
   void put(Tensor device, Tensor w);  // the same into memory that is there already
   void product(const cuda::ProductArgs&);
+  bool moe_few(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights* shared);  // false: not for it
   void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
   bool latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&);
   void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);

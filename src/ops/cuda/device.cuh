@@ -84,13 +84,22 @@ void for_float_type(DType t, F f) {
   }
 }
 
-// The first thing every kernel does: the next one may get its blocks ready, and this one waits until what was asked for
-// before it is done (see launch()).
-__device__ inline void begin_after_previous() {
+// The next kernel may get its blocks ready once every block of this one has said so or has ended.
+__device__ inline void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// Returns when all that was asked for before this kernel is done.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+// The first thing nearly every kernel does (see launch()).
+__device__ inline void begin_after_previous() {
+  let_next_begin();
+  wait_for_previous();
 }
 
 // Starts a kernel. On Hopper its blocks may be placed while the kernel in front still runs, which takes most of a launch's
