@@ -2,6 +2,7 @@
 
 #include "comm/nccl_peers.h"
 #include "comm/tree_sum.cuh"
+#include "tensor/launch.cuh"
 
 namespace braid {
 namespace {
@@ -25,6 +26,7 @@ __device__ uint2 wait_line(const uint4* line, uint32_t number, const int* aborte
 
 template <bool kSum>
 __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
+  begin_after_previous();
   const uint32_t number = *static_cast<volatile uint32_t*>(t.state) + 1;
   // Two sets of slots in turn: whoever has this collective's lines from all members knows that all are done with the one
   // before, so that the next may overwrite them.
@@ -73,11 +75,7 @@ __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
 cudaError_t launch_peer_task(const PeerTask& t, cudaStream_t stream) {
   const int64_t lines = (t.words + 1) / 2;
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>((lines + kThreads - 1) / kThreads, 1, kMostBlocks));
-  if (t.sum) {
-    peer_kernel<true><<<blocks, kThreads, 0, stream>>>(t);
-  } else {
-    peer_kernel<false><<<blocks, kThreads, 0, stream>>>(t);
-  }
+  launch(stream, t.sum ? peer_kernel<true> : peer_kernel<false>, blocks, kThreads, 0, t);
   return cudaGetLastError();
 }
 

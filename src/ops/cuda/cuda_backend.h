@@ -22,7 +22,7 @@
 
 namespace braid {
 
-// Pinned memory for uploads in flight. Starts anew whenever the stream has been waited for.
+// Pinned memory for transfers in flight. Starts anew whenever the stream has been waited for.
 class Staging {
  public:
   explicit Staging(int64_t size);

@@ -70,7 +70,8 @@ void CudaBackend::sample(std::span<SampleResult> out, Tensor logits, std::span<c
   cuda::sample(stream_, {logits.as<float>(), logits.stride[0], static_cast<int32_t>(n), static_cast<int32_t>(vocabulary),
                          static_cast<const cuda::SampleRow*>(send(host_rows)),
                          static_cast<cuda::LogitEdit*>(send(edits)), static_cast<const uint32_t*>(send(masks)),
-                         static_cast<uint64_t*>(scratch(DType::kI64, {n, vocabulary}).data), ints, floats + n,
+                         static_cast<uint64_t*>(scratch(DType::kI64, {n, vocabulary}).data),
+                         static_cast<cuda::RowPart*>(scratch(DType::kU8, {n * cuda::kRowParts * static_cast<int64_t>(sizeof(cuda::RowPart))}).data), ints, floats + n,
                          ints + 2 * n, floats + 2 * n + n * top, static_cast<int32_t>(top)});
 
   std::vector<int32_t> host(static_cast<size_t>(results.n_elements()));
