@@ -241,6 +241,8 @@ class Backend {
   // Draws or picks one token per row and reports log-probabilities of the unmodified logits. `logits` is scratch: penalties and
   // masks are written into it. Results are on the host; waits.
   virtual void sample(std::span<SampleResult> out, Tensor logits /*float32 [R, V]*/, std::span<const SamplingRow>) = 0;
+  // The same without waiting where there is a device: `out` is filled by the next call that waits, sync() among them.
+  virtual void sample_later(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) { sample(out, logits, rows); }
 };
 
 // Scratch taken while one of these lives is given back when it ends: a layer's temporaries, so that a model's
