@@ -6,9 +6,10 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
 #include <functional>
-#include <semaphore>
+#include <mutex>
 #include <thread>
 
 #include "base/log.h"
@@ -183,12 +184,17 @@ void run_on(const std::vector<int>& cpus) {  // the calling thread, and those th
   if (sched_setaffinity(0, sizeof set, &set) != 0) std::abort();
 }
 
-// What the server adds to a small request, with its threads and the bare echo's on the same cores. All kinds are asked in
-// turn, 50 at a time, and what is compared is compared within such a round.
-void latency(const std::string& where, const std::vector<int>& server_cpus, const std::vector<int>& client_cpus) {
-  run_on(server_cpus);
+struct Cores {
+  std::vector<int> client, server, engine;
+};
+
+// What the server adds to a small request. The bare echo runs where the server does, and the engine is asked from there.
+// All kinds are asked in turn, 50 at a time, and what is compared is compared within such a round.
+void latency(const std::string& where, const Cores& cores) {
+  run_on(cores.engine);
   FakeText text;
   FakeEngine engine([](const Request&) { return FakeScript{.answer = "x"}; });
+  run_on(cores.server);
   ServerOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
@@ -200,26 +206,32 @@ void latency(const std::string& where, const std::vector<int>& server_cpus, cons
   const std::string ping_request = TestClient::request_bytes("GET", "/ping");
   const size_t n_reply = reply_bytes(server.port(), completion);
   BareEcho echo(completion.size(), n_reply);
-  run_on(client_cpus);
+  run_on(cores.client);
   Asker bare(echo.port(), completion, n_reply);
   Asker ping(server.port(), ping_request, reply_bytes(server.port(), ping_request));
   Asker whole(server.port(), completion, n_reply);
-  std::binary_semaphore ended{0};
-  const auto ask_engine = [&] {  // two hand-overs between threads
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  const auto ask_engine = [&] {  // two hand-overs between threads, which sleep meanwhile, as the io thread does
     Request r;
     r.id = engine.next_id();
     r.prompt = {'q'};
     r.sampling.max_tokens = 1;
     engine.submit(std::move(r), [&](Delta&& d) {
-      if (d.finish != FinishReason::kNone) ended.release();
+      if (d.finish == FinishReason::kNone) return;
+      const std::scoped_lock lock(mutex);
+      ended = true;
+      changed.notify_one();
     });
-    ended.acquire();
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return std::exchange(ended, false); });
   };
   const std::function<void()> kinds[] = {[&] { bare.ask(); }, [&] { ping.ask(); }, [&] { whole.ask(); }, ask_engine};
   std::vector<double> p50[4], added, trips;
   for (int round = 0; round < 60; ++round) {
     for (int kind = 0; kind < 4; ++kind) {
-      if (kind == 3) run_on(server_cpus);  // as the io thread asks it
+      if (kind == 3) run_on(cores.server);  // as the io thread asks it
       std::vector<double> us;
       for (int i = 0; i < 50; ++i) {
         const auto t = Clock::now();
@@ -228,7 +240,7 @@ void latency(const std::string& where, const std::vector<int>& server_cpus, cons
       }
       p50[kind].push_back(median(us));
     }
-    run_on(client_cpus);
+    run_on(cores.client);
     added.push_back(p50[2].back() - p50[3].back());
     trips.push_back(added.back() / p50[0].back());
   }
@@ -237,19 +249,21 @@ void latency(const std::string& where, const std::vector<int>& server_cpus, cons
              where, median(p50[0]), median(p50[1]), median(p50[2]), median(p50[3]), median(added), median(trips));
 }
 
-// A wake-up on the same core costs a few microseconds, one of a sleeping core several times that, and left alone the
-// scheduler keeps the bare pair on one core and spreads the server's threads, or not, for minutes: so cores are given.
+// A wake-up on the same core costs a few microseconds, one of a sleeping core many times that, and left alone the
+// scheduler settles on one placement or another for minutes, and not on the same for the bare pair as for the server's
+// three threads. So cores are given; the last line is what one gets without.
 void latencies() {
   cpu_set_t allowed;
-  std::vector<int> cpus;
+  std::vector<int> all;
   sched_getaffinity(0, sizeof allowed, &allowed);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-  latency("client and server on one core", {cpus[0]}, {cpus[0]});
-  if (cpus.size() > 1) {
-    latency("client on one core, server on another", {cpus[1]}, {cpus[0]});
-    latency("anywhere", cpus, cpus);
-  }
+    if (CPU_ISSET(cpu, &allowed)) all.push_back(cpu);
+  const std::vector<int> one = {all[0]}, other = {all.back()};
+  latency("client, server and engine on one core", {one, one, one});
+  if (all.size() == 1) return;
+  latency("the client on another core", {one, other, other});
+  latency("the engine on another core", {one, one, other});
+  latency("anywhere", {all, all, all});
 }
 
 }  // namespace
