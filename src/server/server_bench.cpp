@@ -220,8 +220,10 @@ void latency(const std::string& where, const Cores& cores) {
     r.sampling.max_tokens = 1;
     engine.submit(std::move(r), [&](Delta&& d) {
       if (d.finish == FinishReason::kNone) return;
-      const std::scoped_lock lock(mutex);
-      ended = true;
+      {
+        const std::scoped_lock lock(mutex);
+        ended = true;
+      }
       changed.notify_one();
     });
     std::unique_lock lock(mutex);
