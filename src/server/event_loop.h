@@ -1,6 +1,6 @@
 // One thread that sleeps until a descriptor is ready, another thread posts a task, or a period is over. Every turn runs
-// what the ready descriptors, then the posted tasks, then the deferred tasks ask for; a post wakes the thread only if it
-// sleeps, so what is posted while a turn runs costs no system call.
+// what the ready descriptors, then the posted tasks, then the deferred tasks ask for; a post wakes the thread only if
+// it sleeps, so what is posted while a turn runs costs no system call.
 #pragma once
 #include <atomic>
 #include <chrono>

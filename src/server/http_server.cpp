@@ -1,11 +1,11 @@
-// The only file that includes Beast (6 s to compile), of which it uses the request parser alone; replies are plain bytes.
-// Everything below runs on the io thread unless it says otherwise.
+// The only file that includes Beast (6 s to compile), of which it uses the request parser alone; replies are plain
+// bytes. Everything below runs on the io thread unless it says otherwise.
 //
-// A connection is watched for reading from its first to its last byte: between requests, inside one, and while one runs,
-// when what comes is the next request or the end of a client that left. So a request on a kept connection costs one
-// wait, one read and one write. Reads fill a buffer shared by all connections, so an idle connection holds none. Sends
-// are tried directly once per turn of the loop (flush of the dirty list), which costs one system call per stream and
-// step, and wait for writability only when the socket is full.
+// A connection is watched for reading from its first to its last byte: between requests, inside one, and while one
+// runs, when what comes is the next request or the end of a client that left. So a request on a kept connection costs
+// one wait, one read and one write. Reads fill a buffer shared by all connections, so an idle connection holds none.
+// Sends are tried directly once per turn of the loop (flush of the dirty list), which costs one system call per stream
+// and step, and wait for writability only when the socket is full.
 #include "server/http_server.h"
 
 #include <netdb.h>
@@ -132,6 +132,7 @@ class Connection final : public EventLoop::Watcher, public std::enable_shared_fr
   std::shared_ptr<class ConnectionExchange> exchange_;  // the running request
   bool continue_sent_ = false;                          // in the current request
   bool last_request_ = false;                           // close after the current one
+  bool held_back_ = false;                              // a writer has seen the backlog above its bound
   bool lingering_ = false, waiting_write_ = false;
   bool dirty_ = false, closed_ = false;
 };
@@ -324,8 +325,7 @@ HttpRequest Connection::take_request() {
 void Connection::serve() {
   if (!parser_->get().keep_alive()) last_request_ = true;
   const bool http_1_0 = parser_->get().version() < 11;
-  exchange_ =
-      std::make_shared<ConnectionExchange>(shared_from_this(), take_request(), !last_request_, http_1_0);
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), take_request(), !last_request_, http_1_0);
   parser_.reset();
   deadline_ = Clock::time_point::max();
   dirty_ = true;  // what the handler writes is sent here, without a place in the list
@@ -359,6 +359,7 @@ void Connection::linger() {
 
 void Connection::send(std::string_view bytes) {
   out_ += bytes;
+  held_back_ = held_back_ || out_.size() - out_sent_ > Exchange::kBacklogHigh;
   if (!dirty_ && !waiting_write_) {
     dirty_ = true;
     server_.mark_dirty(shared_from_this());
@@ -383,14 +384,14 @@ void Connection::send_now() {
   out_.clear();
   out_sent_ = 0;
   if (out_.capacity() > Exchange::kBacklogHigh) out_.shrink_to_fit();
+  const auto exchange = exchange_;
+  if (std::exchange(held_back_, false) && exchange) exchange->sent_all();
 }
 
 void Connection::flush() {
   if (closed_) return;
   send_now();
-  if (over()) return take_requests();
-  const auto exchange = exchange_;
-  if (exchange && out_.empty()) exchange->sent_all();
+  if (over()) take_requests();
 }
 
 void HttpServer::Impl::mark_dirty(std::shared_ptr<Connection> c) {

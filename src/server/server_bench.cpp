@@ -148,7 +148,8 @@ class BareEcho {
 // come back, and ends when as many have come as the first reply had.
 class Asker {
  public:
-  Asker(int port, std::string request, size_t n_reply) : client_(port), request_(std::move(request)), n_reply_(n_reply) {}
+  Asker(int port, std::string request, size_t n_reply)
+      : client_(port), request_(std::move(request)), n_reply_(n_reply) {}
   void ask() {
     client_.send(request_);
     size_t n = 0;
@@ -188,8 +189,8 @@ struct Cores {
   std::vector<int> client, server, engine;
 };
 
-// What the server adds to a small request. The bare echo runs where the server does, and the engine is asked from there.
-// All kinds are asked in turn, 50 at a time, and what is compared is compared within such a round.
+// What the server adds to a small request. The bare echo runs where the server does, and the engine is asked from
+// there. All kinds are asked in turn, 50 at a time, and what is compared is compared within such a round.
 void latency(const std::string& where, const Cores& cores) {
   run_on(cores.engine);
   FakeText text;
@@ -246,9 +247,10 @@ void latency(const std::string& where, const Cores& cores) {
     added.push_back(p50[2].back() - p50[3].back());
     trips.push_back(added.back() / p50[0].back());
   }
-  fmt::print("{}, p50: bare loopback round trip {:.1f} us, /ping {:.1f}, one-token completion {:.1f}, the engine alone "
-             "{:.1f}: the server adds {:.1f} us, {:.2f} round trips\n",
-             where, median(p50[0]), median(p50[1]), median(p50[2]), median(p50[3]), median(added), median(trips));
+  fmt::print(
+      "{}, p50: bare loopback round trip {:.1f} us, /ping {:.1f}, one-token completion {:.1f}, the engine alone "
+      "{:.1f}: the server adds {:.1f} us, {:.2f} round trips\n",
+      where, median(p50[0]), median(p50[1]), median(p50[2]), median(p50[3]), median(added), median(trips));
 }
 
 // A wake-up on the same core costs a few microseconds, one of a sleeping core many times that, and left alone the
