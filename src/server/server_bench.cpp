@@ -65,17 +65,21 @@ StreamEnds read_all(std::vector<TestClient>& clients, Clock::time_point begin) {
   return ends;
 }
 
+ServerOptions local_options() {
+  ServerOptions options;
+  options.http.host = "127.0.0.1";
+  options.http.port = 0;
+  options.model_names = {"toy"};
+  return options;
+}
+
 void run(int n_streams, int n_tokens, int step_ms) {
   set_log_level(LogLevel::kOff);
   FakeText text;
   FakeEngine engine(
       [=](const Request& r) { return FakeScript{.answer = std::string(r.prompt[0] == 'q' ? 1 : n_tokens, 'x')}; },
       std::chrono::milliseconds(step_ms));
-  ServerOptions options;
-  options.http.host = "127.0.0.1";
-  options.http.port = 0;
-  options.model_names = {"toy"};
-  Server server(options, engine, text);
+  Server server(local_options(), engine, text);
   server.start();
 
   const double cpu_before = io_cpu_seconds(server.port());
@@ -196,11 +200,7 @@ void latency(const std::string& where, const Cores& cores) {
   FakeText text;
   FakeEngine engine([](const Request&) { return FakeScript{.answer = "x"}; });
   run_on(cores.server);
-  ServerOptions options;
-  options.http.host = "127.0.0.1";
-  options.http.port = 0;
-  options.model_names = {"toy"};
-  Server server(options, engine, text);
+  Server server(local_options(), engine, text);
   server.start();
   const std::string completion =
       TestClient::request_bytes("POST", "/v1/completions", R"({"prompt":"q","max_tokens":1})");
