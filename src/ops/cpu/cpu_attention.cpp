@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kSegment = 1024;
+constexpr int64_t kSegment = 256;
 constexpr int kMostRows = 128;  // of a block
 constexpr int kMaxRanks = 64;
 constexpr int64_t kBlockFloats = 96 * 1024;  // sums of a block: what fits the second-level cache beside a tile
