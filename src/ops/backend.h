@@ -19,6 +19,7 @@
 #include "ops/batch.h"
 #include "ops/dummy_values.h"
 #include "ops/sampling.h"
+#include "ops/weight_format.h"
 #include "tensor/tensor.h"
 
 namespace braid {
@@ -44,15 +45,16 @@ struct Stream {
 struct LinearWeight {
   int64_t n = 0, k = 0;
   int k_slices = 1;
-  DType stored = DType::kF32;  // element type kept: float32 or bfloat16
-  Tensor packed;               // layout private to the backend
-  Tensor bias;                 // float32 [n] or empty
+  WeightFormat stored;
+  Tensor packed;  // layout private to the backend
+  Tensor bias;    // float32 [n] or empty
+  Tensor scales;  // of stored.group, where the backend keeps them apart
 };
 
 // One small product per head: y[t, h, :] = x[t, h, :] w[h]^T.
 struct HeadWeight {
   int64_t heads = 0, n = 0, k = 0;
-  DType stored = DType::kF32;
+  DType stored = DType::kF32;  // float32 or bfloat16
   Tensor packed;  // outermost one index per head, within a head in the backend's own layout
   HeadWeight of_heads(int64_t begin, int64_t end) const {  // shares the memory
     return {end - begin, n, k, stored, packed.rows(begin, end)};
@@ -64,8 +66,9 @@ struct ExpertWeights {
   int first = 0, count = 0;
   int64_t hidden = 0, ffn = 0;
   int k_slices = 1;
-  DType stored = DType::kF32;
-  Tensor gate_up, down;  // layouts private to the backend
+  WeightFormat stored;
+  Tensor gate_up, down;                // layouts private to the backend
+  Tensor gate_up_scales, down_scales;  // of stored.group, where the backend keeps them apart
 };
 
 enum class RopeLayout { kHalfSplit, kInterleaved };  // lane i pairs with i + d/2, or 2i with 2i + 1
@@ -156,15 +159,15 @@ class Backend {
   // The values lie at v.out when this returns: memory of staging() or of the backend, or elsewhere on the host.
   virtual void make_dummy(const DummyValues& v) { make_dummy_values(v); }
 
-  // --- weights (host tensors in, float32 or bfloat16; the result may use another layout) -----------------------------
-  virtual LinearWeight pack_linear(Tensor w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
+  // --- weights (host tensors in; the result may use another layout) -------------------------------------------------
+  virtual LinearWeight pack_linear(const WeightMatrix& w /*[n, k]*/, Tensor bias /*float32 [n] or empty*/, int k_slices = 1) = 0;
   // Outputs [begin, end) of a packed weight, sharing its memory; `packed` is empty where the layout cannot be cut there.
   virtual LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const = 0;
   virtual HeadWeight pack_heads(Tensor w /*[heads, n, k]; transposed: [heads, k, n]; outer strides free*/, bool transposed) = 0;
-  virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
+  virtual ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& stored,
                                      int k_slices) = 0;
-  virtual void pack_expert(ExpertWeights&, int expert /*global id*/, Tensor gate /*[F, H]*/, Tensor up /*[F, H]*/,
-                           Tensor down /*[H, F]*/) = 0;
+  virtual void pack_expert(ExpertWeights&, int expert /*global id*/, const WeightMatrix& gate /*[F, H]*/,
+                           const WeightMatrix& up /*[F, H]*/, const WeightMatrix& down /*[H, F]*/) = 0;
 
   // --- operations ---------------------------------------------------------------------------------------------------
   // y[t] = table[id - first_row]; zeros where the id lies outside [first_row, first_row + rows).

@@ -15,7 +15,8 @@ constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
 using Cases = std::vector<ConformanceCase>;
 
 double tolerance(DType t) { return t == kBF16 ? 1.0 / 64.0 : t == DType::kF8E4M3 ? 1.0 / 7.0 : 2e-5; }
-const char* short_name(DType t) { return t == kF32 ? "f32" : t == kBF16 ? "bf16" : "fp8"; }
+const char* short_name(DType t) { return t == kF32 ? "f32" : t == kBF16 ? "bf16" : t == DType::kI8 ? "int8" : "fp8"; }
+std::string short_name(const WeightFormat& f) { return short_name(f.type) + (0 < f.group && f.group < 128 ? fmt::format("/{}", f.group) : ""); }
 
 uint32_t seed_of(const std::string& name) {
   uint32_t h = 2166136261u;
@@ -30,8 +31,9 @@ void add_case(Cases& cases, std::string name, double tol, std::function<Prepared
                      return prepare(in);
                    }});
 }
+void mark_host_only(Cases& cases, const WeightFormat& f) { cases.back().host_only = f.scaled(); }
 
-void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DType w_type, DType y_type, int slices,
+void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, const WeightFormat& w_type, DType y_type, int slices,
                 bool bias, bool strided) {
   std::string name =
       fmt::format("linear {}x{}x{} {} {} to {}{}{}{}", t, n, k, short_name(x_type), short_name(w_type),
@@ -39,7 +41,8 @@ void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DTy
   add_case(cases, std::move(name), tolerance(y_type), [=](Inputs& in) {
     const int64_t gap = strided ? 5 : 0;
     const Tensor x = in.normals(x_type, {t, k + gap}).columns(0, k);
-    const Tensor w = in.normals(w_type, {n, k}, 0.1f), b = bias ? in.normals(kF32, {n}) : Tensor{};
+    const WeightMatrix w = in.weight(w_type, {n, k}, 0.1f);
+    const Tensor b = bias ? in.normals(kF32, {n}) : Tensor{};
     const Tensor y = in.poisoned(y_type, {t, n + gap}).columns(0, n);
     Backend& be = in.backend();
     auto weight = std::make_shared<LinearWeight>(be.pack_linear(w, b, slices));
@@ -47,21 +50,23 @@ void add_linear(Cases& cases, int64_t t, int64_t n, int64_t k, DType x_type, DTy
     return PreparedCase{[&be, x, y, weight] { be.linear(y, x, *weight); },
                         {y},
                         2.0 * elements * static_cast<double>(t),
-                        elements * size_of(w_type)};
+                        w_type.bytes() * elements};
   });
+  mark_host_only(cases, w_type);
 }
 
 // Outputs [begin, end) of a weight through linear_rows; 192 is a border of every layout.
-void add_linear_rows(Cases& cases, int64_t n, int64_t begin, int64_t end, DType x_type, DType w_type) {
+void add_linear_rows(Cases& cases, int64_t n, int64_t begin, int64_t end, DType x_type, const WeightFormat& w_type) {
   add_case(cases, fmt::format("linear_rows [{}, {}) of {} {} {}", begin, end, n, short_name(x_type), short_name(w_type)), tolerance(x_type),
            [=](Inputs& in) {
              const Tensor x = in.normals(x_type, {7, 37}), y = in.poisoned(x_type, {7, end - begin});
              Backend& be = in.backend();
-             const LinearWeight whole = be.pack_linear(in.normals(w_type, {n, 37}, 0.1f), in.normals(kF32, {n}));
+             const LinearWeight whole = be.pack_linear(in.weight(w_type, {n, 37}, 0.1f), in.normals(kF32, {n}));
              const LinearWeight cut = be.linear_rows(whole, begin, end);
              BRAID_CHECK(cut.packed, "{} cannot cut a weight at {} and {}", be.name(), begin, end);
              return PreparedCase{[=, &be] { be.linear(y, x, cut); }, {y}};
            });
+  mark_host_only(cases, w_type);
 }
 
 void add_head_linear(Cases& cases, int64_t t, int64_t heads, int64_t n, int64_t k, DType x_type, DType w_type,
@@ -411,7 +416,7 @@ void add_route(Cases& cases, int64_t t, int64_t e, const RouterSpec& spec, bool 
 }
 
 void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int first, int count, DType x_type,
-             DType w_type, int slices) {
+             const WeightFormat& w_type, int slices) {
   add_case(cases,
            fmt::format("moe {} tokens {}x{} experts [{}, {}) of {} top {} {} {}{}", t, h, f, first, first + count, e, k,
                        short_name(x_type), short_name(w_type), slices > 1 ? " sliced" : ""),
@@ -433,15 +438,16 @@ void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int fi
              Backend& be = in.backend();
              auto w = std::make_shared<ExpertWeights>(be.make_experts(first, count, h, f, w_type, slices));
              for (int i = first; i < first + count; ++i) {
-               const Tensor gate = in.normals(w_type, {f, h}, 0.2f), up = in.normals(w_type, {f, h}, 0.2f);
-               be.pack_expert(*w, i, gate, up, in.normals(w_type, {h, f}, 0.2f));
+               const WeightMatrix gate = in.weight(w_type, {f, h}, 0.2f), up = in.weight(w_type, {f, h}, 0.2f);
+               be.pack_expert(*w, i, gate, up, in.weight(w_type, {h, f}, 0.2f));
              }
              const double pairs = static_cast<double>(t * k) * count / e, active = std::min<double>(pairs, count);
              return PreparedCase{[=, &be] { be.moe(y, x, id, weights, *w); },
                                  {y},
                                  6.0 * pairs * static_cast<double>(h * f),
-                                 3.0 * active * static_cast<double>(h * f) * size_of(w_type)};
+                                 3.0 * active * w_type.bytes() * static_cast<double>(h * f)};
            });
+  mark_host_only(cases, w_type);
 }
 
 }  // namespace
@@ -465,6 +471,22 @@ Cases conformance_cases() {
     for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
     add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
     add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);
+  }
+  for (const DType type : {DType::kF8E4M3, DType::kI8}) {
+    const WeightFormat coarse(type, 128), fine(type, 16);
+    for (const DType x : {kF32, kBF16}) {
+      for (const int64_t t : {0, 1, 2, 3, 4, 5, 6, 7, 13, 200}) add_linear(cases, t, 70, 37, x, coarse, kF32, 1, false, false);
+      for (const int64_t n : {1, 15, 16, 17, 33, 64, 129}) add_linear(cases, 9, n, 64, x, fine, kF32, 1, true, true);
+      for (const int64_t k : {1, 2, 3, 127, 128, 129, 300}) add_linear(cases, 3, 40, k, x, coarse, kF32, 1, false, false);
+      for (const int64_t t : {2, 60}) {
+        add_linear(cases, t, 80, 8 * 150, x, coarse, kF32, 8, true, true);  // a slice's second group is short
+        add_linear(cases, t, 80, 4 * 17, x, fine, x, 4, false, true);
+      }
+      add_linear_rows(cases, 600, 192, 384, x, coarse);
+      for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, coarse, 1);
+      add_moe(cases, 40, 150, 48, 8, 3, 2, 3, x, fine, 8);
+      add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, coarse, 4);
+    }
   }
   for (const DType t : {kF32, kBF16}) {
     for (const auto& [rows, h] : {std::pair{1, 192}, {3, 1}, {5, 17}, {50, 64}, {2, 333}}) add_rows(cases, rows, h, t);
@@ -540,6 +562,12 @@ Cases benchmark_cases() {
   for (const int64_t t : {1, 8, 64, 512}) {
     add_linear(cases, t, 2048, 2048, kF32, kBF16, kF32, 1, false, false);
     add_linear(cases, t, 2048, 2048, kBF16, kBF16, kBF16, 1, false, false);
+    for (const DType type : {DType::kF8E4M3, DType::kI8}) {
+      for (const DType x : {kF32, kBF16}) add_linear(cases, t, 2048, 2048, x, {type, 128}, x, 1, false, false);
+    }
+  }
+  for (const WeightFormat& w : {WeightFormat(kBF16), WeightFormat(DType::kF8E4M3, 128), WeightFormat(DType::kI8, 128)}) {
+    for (const DType x : {kF32, kBF16}) add_linear(cases, 1, 16384, 4096, x, w, x, 1, false, false);  // beyond the caches
   }
   for (const int64_t t : {1, 512}) {
     add_linear(cases, t, 2048, 2048, kF32, kF32, kF32, 1, false, false);

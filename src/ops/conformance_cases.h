@@ -23,6 +23,7 @@ struct ConformanceCase {
   std::string name;
   double tolerance;  // |difference| allowed, in units of the largest |reference| of the output
   std::function<PreparedCase(Backend&)> prepare;
+  bool host_only = false;  // eight-bit weights, which GPUs do not multiply
 };
 
 std::vector<ConformanceCase> conformance_cases();  // small and odd: correctness
@@ -39,6 +40,8 @@ class Inputs {
 
   Tensor zeros(DType, std::initializer_list<int64_t> shape);
   Tensor normals(DType, std::initializer_list<int64_t> shape, float scale = 1.0f, float mean = 0.0f);
+  // Normal numbers to be kept in a format; every backend rounds them to eight bits by itself.
+  WeightMatrix weight(const WeightFormat&, std::initializer_list<int64_t> shape, float scale = 1.0f);
   Tensor ints(const std::vector<int32_t>& values);
   // A result: NaN before the operation writes it; for integers -77.
   Tensor poisoned(DType, std::initializer_list<int64_t> shape);

@@ -30,6 +30,10 @@ Tensor Inputs::normals(DType t, std::initializer_list<int64_t> shape, float scal
   return x;
 }
 
+WeightMatrix Inputs::weight(const WeightFormat& f, std::initializer_list<int64_t> shape, float scale) {
+  return {normals(f.scaled() ? DType::kF32 : f.type, shape, scale), f};
+}
+
 Tensor Inputs::ints(const std::vector<int32_t>& values) {
   Tensor x = backend_.alloc(MemoryKind::kWorkspace, DType::kI32, {static_cast<int64_t>(values.size())});
   backend_.upload(x, values.data());

@@ -1,4 +1,4 @@
-// One element of a float tensor, whatever its type, by offset in elements. For code where clarity counts and speed does
+// One element of a tensor of activations or weights, whatever its type, by offset in elements. For code where clarity counts and speed does
 // not: the reference backend, copies and tests.
 #pragma once
 #include "base/error.h"
@@ -16,10 +16,12 @@ inline float load_element(const Tensor& t, int64_t offset) {
       return to_float(static_cast<const Half*>(t.data)[offset]);
     case DType::kF8E4M3:
       return to_float(static_cast<const Float8E4M3*>(t.data)[offset]);
+    case DType::kI8:
+      return static_cast<const int8_t*>(t.data)[offset];
     default:
       break;
   }
-  BRAID_CHECK(false, "{} is no float type", name_of(t.dtype));
+  BRAID_CHECK(false, "{} is no type of activations or weights", name_of(t.dtype));
   return 0.0f;
 }
 

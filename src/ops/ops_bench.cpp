@@ -30,6 +30,7 @@ void time_case(const ConformanceCase& c, Backend& backend, const CpuCeilings& ce
   const double median = seconds[seconds.size() / 2], best = seconds[0];
   const double gflops = prepared.flops / median * 1e-9, gigabytes = prepared.bytes / median * 1e-9;
   const bool bf16 = c.name.find(" bf16 bf16") != std::string::npos ||
+                    c.name.find(" bf16 fp8") != std::string::npos || c.name.find(" bf16 int8") != std::string::npos ||
                     c.name.find(" bf16 cache bf16") != std::string::npos ||
                     (c.name.find("attention_rows") == 0 && c.name.find(" bf16") != std::string::npos);
   const double share =

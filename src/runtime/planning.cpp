@@ -36,20 +36,24 @@ class CountingBackend final : public Backend {
   void copy(Tensor, Tensor) override {}
   void fill_zero(Tensor) override {}
 
-  LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override {
-    return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor()};
+  LinearWeight pack_linear(const WeightMatrix& w, Tensor bias, int k_slices) override {
+    const int64_t n = w.values.dim(0), k = w.values.dim(1);
+    Tensor values = w.values;
+    values.dtype = w.kept.type;
+    return {n, k, k_slices, w.kept, keep(values), bias ? keep(bias) : Tensor(), scales(w.kept, {n, w.kept.scales(k, k_slices)})};
   }
   LinearWeight linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const override {
-    return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias};
+    return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias, {}};
   }
   HeadWeight pack_heads(Tensor w, bool transposed) override {
     return {w.dim(0), w.dim(transposed ? 2 : 1), w.dim(transposed ? 1 : 2), w.dtype, keep(w)};
   }
-  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType t, int k_slices) override {
-    return {first, count, hidden, ffn, k_slices, t, alloc(MemoryKind::kWeights, t, {count, 2 * ffn, hidden}),
-            alloc(MemoryKind::kWeights, t, {count, hidden, ffn})};
+  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& f, int k_slices) override {
+    return {first, count, hidden, ffn, k_slices, f, alloc(MemoryKind::kWeights, f.type, {count, 2 * ffn, hidden}),
+            alloc(MemoryKind::kWeights, f.type, {count, hidden, ffn}), scales(f, {count, 2 * ffn, f.scales(hidden, 1)}),
+            scales(f, {count, hidden, f.scales(ffn, k_slices)})};
   }
-  void pack_expert(ExpertWeights&, int, Tensor, Tensor, Tensor) override {}
+  void pack_expert(ExpertWeights&, int, const WeightMatrix&, const WeightMatrix&, const WeightMatrix&) override {}
 
   void embed(Tensor, Tensor, Tensor, int64_t) override {}
   void linear(Tensor, Tensor, const LinearWeight&) override {}
@@ -75,6 +79,9 @@ class CountingBackend final : public Backend {
   Tensor keep(Tensor host) {
     alloc(MemoryKind::kWeights, host.dtype, {host.n_elements()});
     return host;
+  }
+  Tensor scales(const WeightFormat& f, std::initializer_list<int64_t> shape) {
+    return f.scaled() ? alloc(MemoryKind::kWeights, DType::kF32, shape) : Tensor();
   }
   int64_t bytes_[kMemoryKinds] = {};
   int64_t most_scratch_ = 0;

@@ -10,6 +10,7 @@ const char* name_of(DType t) {
     case DType::kBF16: return "bfloat16";
     case DType::kF16: return "float16";
     case DType::kF8E4M3: return "float8_e4m3";
+    case DType::kI8: return "int8";
     case DType::kI32: return "int32";
     case DType::kI64: return "int64";
     case DType::kU8: return "uint8";

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kI32, kI64, kU8 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kI8, kI32, kI64, kU8 };
 
 constexpr int size_of(DType t) {
   switch (t) {
@@ -22,6 +22,7 @@ constexpr int size_of(DType t) {
     case DType::kF16: return 2;
     case DType::kI64: return 8;
     case DType::kF8E4M3:
+    case DType::kI8:
     case DType::kU8: return 1;
   }
   return 0;
@@ -34,6 +35,7 @@ template <> constexpr DType dtype_of<float>() { return DType::kF32; }
 template <> constexpr DType dtype_of<BFloat16>() { return DType::kBF16; }
 template <> constexpr DType dtype_of<Half>() { return DType::kF16; }
 template <> constexpr DType dtype_of<Float8E4M3>() { return DType::kF8E4M3; }
+template <> constexpr DType dtype_of<int8_t>() { return DType::kI8; }
 template <> constexpr DType dtype_of<int32_t>() { return DType::kI32; }
 template <> constexpr DType dtype_of<int64_t>() { return DType::kI64; }
 template <> constexpr DType dtype_of<uint8_t>() { return DType::kU8; }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/quantise.h"
 #include "ops/transposed.h"
 
 namespace braid {
@@ -19,13 +20,34 @@ const Kernels& choose_level(const std::string& wanted) {
   throw Error("cpu level {} is not one that this machine runs; the best here is {}", wanted, levels.back()->level);
 }
 
-template <typename T>
-void pack(const PanelLayout& layout, Tensor to, int64_t offset, const Tensor& w) {
-  BRAID_CHECK(w.dtype == layout.stored, "weights are {}, the packed form {}", name_of(w.dtype), name_of(layout.stored));
-  pack_panels(to.as<T>() + offset, layout, [&](int64_t c) { return w.row<T>(c); });
+CodedColumn coded_column(const KeptMatrix& w, int64_t row) {
+  return {static_cast<const uint8_t*>(w.values.data) + row * w.values.stride[0], w.scales.row<float>(row)};
 }
-void pack_rows(const PanelLayout& layout, Tensor to, int64_t offset, const Tensor& w) {
-  layout.stored == DType::kBF16 ? pack<BFloat16>(layout, to, offset, w) : pack<float>(layout, to, offset, w);
+
+// The rows `row_of(column)` of the matrix that `matrix_of(column)` names; a negative row is one of zeros.
+template <typename MatrixOf, typename RowOf>
+void pack(const PanelLayout& layout, const uint8_t* places, Tensor to, int64_t offset, const MatrixOf& matrix_of,
+          const RowOf& row_of) {
+  auto rows = [&]<typename T>(T*) {
+    return
+        [&](int64_t c) -> const T* { return row_of(c) < 0 ? nullptr : matrix_of(c).values.template row<T>(row_of(c)); };
+  };
+  if (layout.stored.scaled()) {
+    pack_codes(to.as<uint8_t>() + offset, layout, code_book(layout.stored.type), places,
+               [&](int64_t c) { return row_of(c) < 0 ? CodedColumn{} : coded_column(matrix_of(c), row_of(c)); });
+  } else if (layout.stored.type == DType::kBF16) {
+    pack_panels(to.as<BFloat16>() + offset, layout, rows(static_cast<BFloat16*>(nullptr)));
+  } else {
+    pack_panels(to.as<float>() + offset, layout, rows(static_cast<float*>(nullptr)));
+  }
+}
+
+void pack_rows(const PanelLayout& layout, const uint8_t* places, Tensor to, int64_t offset, const WeightMatrix& w) {
+  BRAID_CHECK(w.kept == layout.stored, "weights are {}, the packed form {}", name_of(w.kept.type),
+              name_of(layout.stored.type));
+  const KeptMatrix kept = as_kept(w, layout.k_slices);
+  pack(
+      layout, places, to, offset, [&](int64_t) -> const KeptMatrix& { return kept; }, [](int64_t c) { return c; });
 }
 
 }  // namespace
@@ -36,7 +58,8 @@ std::vector<const Kernels*> supported_levels() {
   if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(&cpu_v3::kernels());
   if (__builtin_cpu_supports("x86-64-v4")) {
     levels.push_back(&cpu_v4::kernels());
-    if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&cpu_v4_bf16::kernels());
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi"))
+      levels.push_back(&cpu_v4_bf16::kernels());
   }
   return levels;
 }
@@ -52,8 +75,10 @@ CpuBackend::CpuBackend(const CpuOptions& options)
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<CpuBackend>(options); }
 
-PanelLayout CpuBackend::layout(int64_t n, int64_t k, int k_slices, DType stored) const {
-  BRAID_CHECK(stored == DType::kF32 || stored == DType::kBF16, "weights in {}", name_of(stored));
+PanelLayout CpuBackend::layout(int64_t n, int64_t k, int k_slices, const WeightFormat& stored) const {
+  BRAID_CHECK(stored.type == DType::kF32 || stored.type == DType::kBF16 ||
+                  (0 < stored.group && stored.group <= WeightFormat::kMaxGroup),
+              "weights in {}, groups of {}", name_of(stored.type), stored.group);
   BRAID_CHECK(1 <= k_slices && k_slices <= kMaxSlices && k % k_slices == 0, "K {} in {} slices", k, k_slices);
   return {n, k, k_slices, stored, kernels_.panel, kernels_.lanes};
 }
@@ -67,10 +92,10 @@ PanelLayout CpuBackend::down_layout(const ExpertWeights& e) const {
   return layout(e.hidden, e.ffn, e.k_slices, e.stored);
 }
 
-LinearWeight CpuBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
-  const PanelLayout l = layout(w.dim(0), w.dim(1), k_slices, w.dtype);
-  LinearWeight packed{l.n, l.k, k_slices, w.dtype, alloc(MemoryKind::kWeights, w.dtype, {l.size()}), {}};
-  pack_rows(l, packed.packed, 0, w);
+LinearWeight CpuBackend::pack_linear(const WeightMatrix& w, Tensor bias, int k_slices) {
+  const PanelLayout l = layout(w.values.dim(0), w.values.dim(1), k_slices, w.kept);
+  LinearWeight packed{l.n, l.k, k_slices, w.kept, alloc(MemoryKind::kWeights, l.element(), {l.size()}), {}, {}};
+  pack_rows(l, kernels_.code_places, packed.packed, 0, w);
   if (bias) {
     packed.bias = alloc(MemoryKind::kWeights, DType::kF32, {l.n});
     std::memcpy(packed.bias.data, bias.as<float>(), static_cast<size_t>(l.n) * sizeof(float));
@@ -80,7 +105,7 @@ LinearWeight CpuBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
 
 LinearWeight CpuBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
   const PanelLayout l = layout(w.n, w.k, w.k_slices, w.stored);
-  LinearWeight cut{end - begin, w.k, w.k_slices, w.stored, {}, {}};
+  LinearWeight cut{end - begin, w.k, w.k_slices, w.stored, {}, {}, {}};
   if (begin % l.panel != 0 || (end % l.panel != 0 && end != w.n)) return cut;
   const int64_t first = l.offset(begin / l.panel);
   cut.packed = w.packed.rows(first, first + layout(cut.n, w.k, w.k_slices, w.stored).size());
@@ -97,31 +122,35 @@ HeadWeight CpuBackend::pack_heads(Tensor w, bool transposed) {
     head.rank = 2;
     head.shape = {l.n, l.k};
     head.stride = {w.stride[1], 1};
-    pack_rows(l, packed.packed, h * l.size(), head);
+    pack_rows(l, kernels_.code_places, packed.packed, h * l.size(), head);
   }
   return packed;
 }
 
-ExpertWeights CpuBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
-  ExpertWeights e{first, count, hidden, ffn, k_slices, stored, {}, {}};
-  e.gate_up = alloc(MemoryKind::kWeights, stored, {count, gate_up_layout(e).size()});
-  e.down = alloc(MemoryKind::kWeights, stored, {count, down_layout(e).size()});
+ExpertWeights CpuBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& stored,
+                                       int k_slices) {
+  ExpertWeights e{first, count, hidden, ffn, k_slices, stored, {}, {}, {}, {}};
+  e.gate_up = alloc(MemoryKind::kWeights, gate_up_layout(e).element(), {count, gate_up_layout(e).size()});
+  e.down = alloc(MemoryKind::kWeights, down_layout(e).element(), {count, down_layout(e).size()});
   return e;
 }
 
-void CpuBackend::pack_expert(ExpertWeights& e, int expert, Tensor gate, Tensor up, Tensor down) {
+void CpuBackend::pack_expert(ExpertWeights& e, int expert, const WeightMatrix& gate, const WeightMatrix& up,
+                             const WeightMatrix& down) {
   BRAID_CHECK(e.first <= expert && expert < e.first + e.count);
   const int64_t i = expert - e.first;
   const int64_t lanes = kernels_.lanes;
   const PanelLayout l = gate_up_layout(e);
-  auto pack_gate_up = [&]<typename T>(T* to) {
-    pack_panels(to + i * l.size(), l, [&](int64_t c) -> const T* {
-      const int64_t row = c / (2 * lanes) * lanes + c % lanes;
-      return row < e.ffn ? (c / lanes % 2 ? up : gate).template row<T>(row) : nullptr;
-    });
-  };
-  e.stored == DType::kBF16 ? pack_gate_up(e.gate_up.as<BFloat16>()) : pack_gate_up(e.gate_up.as<float>());
-  pack_rows(down_layout(e), e.down, i * down_layout(e).size(), down);
+  BRAID_CHECK(gate.kept == e.stored && up.kept == e.stored, "experts are {}", name_of(e.stored.type));
+  const KeptMatrix halves[] = {as_kept(gate, 1), as_kept(up, 1)};
+  pack(
+      l, kernels_.code_places, e.gate_up, i * l.size(),
+      [&](int64_t c) -> const KeptMatrix& { return halves[c / lanes % 2]; },
+      [&](int64_t c) {
+        const int64_t row = c / (2 * lanes) * lanes + c % lanes;
+        return row < e.ffn ? row : -1;
+      });
+  pack_rows(down_layout(e), kernels_.code_places, e.down, i * down_layout(e).size(), down);
 }
 
 }  // namespace braid

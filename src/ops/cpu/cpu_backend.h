@@ -16,11 +16,13 @@ class CpuBackend final : public HostBackend {
   explicit CpuBackend(const CpuOptions&);
   const char* name() const override { return name_.c_str(); }
 
-  LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
+  LinearWeight pack_linear(const WeightMatrix& w, Tensor bias, int k_slices) override;
   LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
   HeadWeight pack_heads(Tensor w, bool transposed) override;
-  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
-  void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
+  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& stored,
+                             int k_slices) override;
+  void pack_expert(ExpertWeights&, int expert, const WeightMatrix& gate, const WeightMatrix& up,
+                   const WeightMatrix& down) override;
 
   void copy(Tensor to, Tensor from) override;
   void embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) override;
@@ -50,12 +52,12 @@ class CpuBackend final : public HostBackend {
  private:
   template <typename Write>  // write(block, sums of its rows)
   void attend(const Tensor& q, const KvCache&, const AttentionSpec&, const BatchMeta&, int dv, const Write&);
-  PanelLayout layout(int64_t n, int64_t k, int k_slices, DType stored) const;
+  PanelLayout layout(int64_t n, int64_t k, int k_slices, const WeightFormat& stored) const;
   PanelLayout gate_up_layout(const ExpertWeights&) const;
   PanelLayout down_layout(const ExpertWeights&) const;
   // x in a type that a kernel reads: itself, or a float32 copy in scratch.
-  Tensor readable(Tensor x, DType weights);
-  const Kernels::Products& products(DType x, DType weights) const;
+  Tensor readable(Tensor x, const WeightFormat& weights);
+  const Kernels::Products& products(DType x, const WeightFormat& weights) const;
   // y[t] = sum over the experts of t's pairs of weight * down(gated). Pairs are grouped by expert: `start` [count + 1].
   void add_experts(Tensor y, Tensor gated /*[pairs, F]*/, const int32_t* start, const int32_t* token,
                    const float* weight, const ExpertWeights&);

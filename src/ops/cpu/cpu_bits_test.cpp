@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "ops/conformance_cases.h"
+#include "ops/element.h"
 
 namespace braid {
 namespace {
@@ -28,9 +29,12 @@ INSTANTIATE_TEST_SUITE_P(EveryLevel, CpuBits, testing::ValuesIn(cpu_levels()),
                          [](const auto& level) { return level.param; });
 
 struct Types {
-  DType x, w;
+  DType x;
+  WeightFormat w;
 };
-constexpr Types kTypes[] = {{kF32, kF32}, {kF32, kBF16}, {kBF16, kBF16}, {kBF16, kF32}};
+constexpr WeightFormat kFine(DType::kF8E4M3, 16), kCoarse(DType::kI8, 128);
+constexpr Types kTypes[] = {{kF32, kF32},  {kF32, kBF16},  {kBF16, kBF16},  {kBF16, kF32},
+                            {kF32, kFine}, {kBF16, kFine}, {kF32, kCoarse}, {kBF16, kCoarse}};
 
 // Calls f(begin, end) over [0, n) in pieces of uneven sizes.
 template <typename F>
@@ -56,11 +60,12 @@ TEST_P(CpuBits, LinearRowsDoNotDependOnTheirBatch) {
       Inputs in(*one, 1);
       const int t = 150;
       const int64_t n = 90, k = 8 * 13;
-      const Tensor x = in.normals(type.x, {t, k}), w = in.normals(type.w, {n, k});
+      const Tensor x = in.normals(type.x, {t, k}), w = in.weight(type.w, {n, k}).values;
       const Tensor whole = in.poisoned(kF32, {t, n}), pieces = in.poisoned(kF32, {t, n});
       const Tensor bias = in.normals(kF32, {n});
-      one->linear(whole, x, one->pack_linear(w, bias, slices));
-      const LinearWeight packed = three->pack_linear(w, bias, slices);  // host memory: one backend reads the other's
+      one->linear(whole, x, one->pack_linear({w, type.w}, bias, slices));
+      const LinearWeight packed =
+          three->pack_linear({w, type.w}, bias, slices);  // host memory: one backend reads the other's
       in_pieces(in, t, [&](int b, int e) { three->linear(pieces.rows(b, e), x.rows(b, e), packed); });
       EXPECT_EQ(bits_of(*one, whole), bits_of(*three, pieces)) << slices << " slices";
     }
@@ -72,13 +77,14 @@ TEST_P(CpuBits, LinearColumnsDoNotDependOnTheirShard) {
   for (const Types& type : kTypes) {
     Inputs in(*cpu, 3);
     const int64_t t = 7, n = 88, k = 50;
-    const Tensor x = in.normals(type.x, {t, k}), w = in.normals(type.w, {n, k}), whole = in.poisoned(kF32, {t, n});
-    cpu->linear(whole, x, cpu->pack_linear(w, {}));
+    const Tensor x = in.normals(type.x, {t, k}), w = in.weight(type.w, {n, k}).values,
+                 whole = in.poisoned(kF32, {t, n});
+    cpu->linear(whole, x, cpu->pack_linear({w, type.w}, {}));
     for (const int64_t ranks : {2, 4, 8}) {
       const Tensor sharded = in.poisoned(kF32, {t, n});
       for (int64_t r = 0; r < ranks; ++r) {
         const int64_t b = r * n / ranks, e = (r + 1) * n / ranks;
-        cpu->linear(sharded.columns(b, e), x, cpu->pack_linear(w.rows(b, e), {}));
+        cpu->linear(sharded.columns(b, e), x, cpu->pack_linear({w.rows(b, e), type.w}, {}));
       }
       EXPECT_EQ(bits_of(*cpu, whole), bits_of(*cpu, sharded)) << ranks << " ranks";
     }
@@ -91,17 +97,48 @@ TEST_P(CpuBits, LinearSlicesAddUpToTheWhole) {
     for (const int64_t slice : {1, 6, 13}) {
       Inputs in(*cpu, 4);
       const int64_t t = 9, n = 70, k = 8 * slice;
-      const Tensor x = in.normals(type.x, {t, k}), w = in.normals(type.w, {n, k}), whole = in.poisoned(kF32, {t, n});
-      cpu->linear(whole, x, cpu->pack_linear(w, {}, 8));
+      const Tensor x = in.normals(type.x, {t, k}), w = in.weight(type.w, {n, k}).values,
+                   whole = in.poisoned(kF32, {t, n});
+      cpu->linear(whole, x, cpu->pack_linear({w, type.w}, {}, 8));
       for (const int ranks : {1, 2, 4, 8}) {
         std::vector<Tensor> parts;
         for (int r = 0; r < ranks; ++r) {
           const int64_t b = r * k / ranks, e = (r + 1) * k / ranks;
           parts.push_back(in.poisoned(kF32, {t, n}));
-          cpu->linear(parts.back(), x.columns(b, e), cpu->pack_linear(w.columns(b, e), {}, 8 / ranks));
+          cpu->linear(parts.back(), x.columns(b, e), cpu->pack_linear({w.columns(b, e), type.w}, {}, 8 / ranks));
         }
         add_in_tree(*cpu, parts);
         EXPECT_EQ(bits_of(*cpu, whole), bits_of(*cpu, parts[0])) << ranks << " ranks, slices of " << slice;
+      }
+    }
+  }
+}
+
+// Few rows take the codes straight into registers, many by way of a widened copy: both with the number that each stands
+// for.
+TEST_P(CpuBits, EveryEightBitCodeIsItsNumber) {
+  const auto cpu = backend(1);
+  for (const DType type : {DType::kF8E4M3, DType::kI8}) {
+    for (const DType x_type : {kF32, kBF16}) {
+      Inputs in(*cpu, 6);
+      const Tensor codes = in.zeros(type, {256, 1}), scales = in.zeros(kF32, {256, 1});
+      std::vector<float> want;
+      for (int i = 0; i < 256; ++i) {
+        static_cast<uint8_t*>(codes.data)[i] = static_cast<uint8_t>(type == DType::kI8 && i == 0x80 ? 0x81 : i);
+        scales.as<float>()[i] = 0.5f * static_cast<float>(1 + i);
+        want.push_back(load_element(codes, i) * scales.as<float>()[i]);
+      }
+      const LinearWeight w = cpu->pack_linear({codes, scales, {type, 128}}, {});
+      for (const int64_t t : {1, 4, 5, 13}) {
+        const Tensor x = in.normals(x_type, {t, 1}, 0.0f, 1.0f), y = in.poisoned(kF32, {t, 256});
+        cpu->linear(y, x, w);
+        for (int64_t r = 0; r < t; ++r) {
+          for (int i = 0; i < 256; ++i) {
+            const float expected = want[static_cast<size_t>(i)], got = y.row<float>(r)[i];
+            ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : got == expected)
+                << name_of(type) << " " << i << ": " << got;
+          }
+        }
       }
     }
   }
@@ -123,9 +160,9 @@ struct Mixture {
     weights = in.normals(kF32, {kTokens, kTopK});
     x = in.normals(type.x, {kTokens, kHidden});
     for (int e = 0; e < kExperts; ++e) {
-      gate.push_back(in.normals(type.w, {kFfn, kHidden}, 0.3f));
-      up.push_back(in.normals(type.w, {kFfn, kHidden}, 0.3f));
-      down.push_back(in.normals(type.w, {kHidden, kFfn}, 0.3f));
+      gate.push_back(in.weight(type.w, {kFfn, kHidden}, 0.3f).values);
+      up.push_back(in.weight(type.w, {kFfn, kHidden}, 0.3f).values);
+      down.push_back(in.weight(type.w, {kHidden, kFfn}, 0.3f).values);
     }
   }
 
@@ -133,7 +170,8 @@ struct Mixture {
     ExpertWeights w = backend.make_experts(0, kExperts, kHidden, end - begin, types.w, slices);
     for (int e = 0; e < kExperts; ++e) {
       const auto i = static_cast<size_t>(e);
-      backend.pack_expert(w, e, gate[i].rows(begin, end), up[i].rows(begin, end), down[i].columns(begin, end));
+      backend.pack_expert(w, e, {gate[i].rows(begin, end), types.w}, {up[i].rows(begin, end), types.w},
+                          {down[i].columns(begin, end), types.w});
     }
     return w;
   }

@@ -22,7 +22,7 @@ void* element(Tensor& t, int64_t offset) { return static_cast<char*>(t.data) + o
 double product_nanoseconds(int64_t rows, const PanelLayout& l) {
   const auto weights = static_cast<double>(l.n * l.k);
   return std::max(2.0 * weights * static_cast<double>(rows) / kFlopsPerNanosecond,
-                  weights * size_of(l.stored) / kBytesPerNanosecond);
+                  weights * l.stored.bytes() / kBytesPerNanosecond);
 }
 
 // How many panels one task takes, so that tasks are not too short to hand out.
@@ -39,14 +39,15 @@ RowRange part_of(int64_t rows, int64_t i, int64_t n) { return {rows * i / n, row
 
 }  // namespace
 
-const Kernels::Products& CpuBackend::products(DType x, DType weights) const {
+const Kernels::Products& CpuBackend::products(DType x, const WeightFormat& weights) const {
+  if (weights.scaled()) return x == DType::kBF16 ? kernels_.x_bf16_coded : kernels_.x_f32_coded;
   if (x == DType::kBF16) return kernels_.x_bf16_w_bf16;
-  return weights == DType::kBF16 ? kernels_.x_f32_w_bf16 : kernels_.x_f32_w_f32;
+  return weights.type == DType::kBF16 ? kernels_.x_f32_w_bf16 : kernels_.x_f32_w_f32;
 }
 
-Tensor CpuBackend::readable(Tensor x, DType weights) {
+Tensor CpuBackend::readable(Tensor x, const WeightFormat& weights) {
   if (x.dtype == DType::kF32) return x;
-  if (weights == DType::kBF16 && kernels_.x_bf16_w_bf16.store) return x;
+  if (weights.type != DType::kF32 && kernels_.x_bf16_w_bf16.store) return x;
   if (x.rank == 3 && x.stride[1] == 0) {  // heads that share a row share its copy
     const Tensor shared = x;
     x = Tensor(x.data, x.dtype, {x.dim(0), x.dim(2)});
@@ -90,6 +91,7 @@ void CpuBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
     a.rows = static_cast<int>(r.end - r.begin);
     a.k = w.k;
     a.k_slices = w.k_slices;
+    set_codes(a, w.stored);
     const int64_t first = task / chunks * group;
     for (int64_t p = first; p < std::min(first + group, l.n_panels()); ++p) {
       for (int64_t i = r.begin; i < r.end; ++i) out[i - r.begin] = element(y, i * y.stride[0] + p * l.panel);

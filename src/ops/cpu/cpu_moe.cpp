@@ -51,11 +51,11 @@ void group_pairs(Pairs& pairs, const Tensor& ids, const Tensor& weights, const E
   pairs.start[0] = 0;
 }
 
-double guess_nanoseconds(int64_t pairs, int n_experts, int64_t elements, DType stored) {
+double guess_nanoseconds(int64_t pairs, int n_experts, int64_t elements, const WeightFormat& stored) {
   const auto weights = static_cast<double>(elements);
   return std::max(
       2.0 * weights * static_cast<double>(pairs) / kFlopsPerNanosecond,
-      weights * static_cast<double>(std::min<int64_t>(pairs, n_experts)) * size_of(stored) / kBytesPerNanosecond);
+      weights * static_cast<double>(std::min<int64_t>(pairs, n_experts)) * stored.bytes() / kBytesPerNanosecond);
 }
 
 }  // namespace
@@ -106,6 +106,7 @@ void CpuBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const Exper
       a.y_type = gated.dtype;
       a.rows = static_cast<int>(end - begin);
       a.k = w.hidden;
+      set_codes(a, w.stored);
       a.panel = element(w.gate_up, e * l.size() + l.offset(p));
       a.width = l.width(p);
       a.columns = static_cast<int>(std::min<int64_t>(l.width(p) / 2, w.ffn - column));
@@ -133,6 +134,7 @@ void CpuBackend::add_experts(Tensor y, Tensor gated, const int32_t* start, const
     a.x = in;
     a.y = out;
     a.k = l.slice_k();
+    set_codes(a, w.stored);
     a.width = l.width(p);
     a.columns = l.columns(p);
     for (int s = 0; s < w.k_slices; ++s) {

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/cpu/code_book.h"
 #include "tensor/tensor.h"
 
 namespace braid {
 
 // C[r, c] = sum over k of x[r][k] * panel[k][c], for all rows and one panel of columns, in one chain per element from
 // k = 0. With k_slices > 1 every slice has its own chain from 0 and the slices are added in a balanced binary tree.
+// Eight-bit weights: a chain per group of k from 0, its sum times the column's scale, added in ascending order.
 struct ProductArgs {
   const void* const* x = nullptr;  // [rows] pointers to k consecutive elements
   int rows = 0;
@@ -18,6 +20,8 @@ struct ProductArgs {
   int width = 0;                // columns stored, a multiple of the level's lanes, at most one panel
   int64_t k = 0;
   int k_slices = 1;
+  int group = 0;  // of eight-bit weights; then `panel` is as panels.h says
+  const CodeBook* codes = nullptr;
 
   int columns = 0;           // columns wanted
   void* const* y = nullptr;  // [rows] pointers to where the first column goes
@@ -65,7 +69,9 @@ struct Kernels {
     void (*gated)(const ProductArgs&);
     void (*accumulate)(const ProductArgs&);
   };
-  Products x_f32_w_f32, x_f32_w_bf16, x_bf16_w_bf16;  // the last is empty where the level has no such instruction
+  Products x_f32_w_f32, x_f32_w_bf16, x_f32_coded;
+  Products x_bf16_w_bf16, x_bf16_coded;  // empty where the level has no such instruction
+  uint8_t code_places[4 * 16];           // [4][lanes] where a block of codes has the one of a k and lane
 
   // One form of attention. A tile's keys may be loaded in parts, each `lanes` lanes from an even `first` on.
   struct Attention {

@@ -19,15 +19,23 @@ void check_slices(int64_t k, int slices) {
               "K {} in {} slices", k, slices);
 }
 
+void check_plain(const WeightFormat& f) { BRAID_CHECK(!f.scaled(), "{} weights on a GPU", name_of(f.type)); }
+
+Tensor plain_values(const WeightMatrix& w) {
+  check_plain(w.kept);
+  return w.values;
+}
+
 }  // namespace
 
-LinearWeight CudaBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
+LinearWeight CudaBackend::pack_linear(const WeightMatrix& matrix, Tensor bias, int k_slices) {
+  const Tensor w = plain_values(matrix);
   check_slices(w.dim(1), k_slices);
-  return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}};
+  return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}, {}};
 }
 
 LinearWeight CudaBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
-  return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
+  return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}, {}};
 }
 
 HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
@@ -47,8 +55,9 @@ HeadWeight CudaBackend::pack_heads(Tensor w, bool transposed) {
   return {heads, n, k, w.dtype, packed};
 }
 
-ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) {
+ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& stored, int k_slices) {
   check_slices(ffn, k_slices);
+  check_plain(stored);
   BRAID_CHECK(count <= kMaxExperts, "{} experts on one GPU", count);
   return {first,
           count,
@@ -56,17 +65,19 @@ ExpertWeights CudaBackend::make_experts(int first, int count, int64_t hidden, in
           ffn,
           k_slices,
           stored,
-          alloc(MemoryKind::kWeights, stored, {count, 2 * ffn, hidden}),
-          alloc(MemoryKind::kWeights, stored, {count, hidden, ffn})};
+          alloc(MemoryKind::kWeights, stored.type, {count, 2 * ffn, hidden}),
+          alloc(MemoryKind::kWeights, stored.type, {count, hidden, ffn}),
+          {},
+          {}};
 }
 
-void CudaBackend::pack_expert(ExpertWeights& e, int expert, Tensor gate, Tensor up, Tensor down) {
+void CudaBackend::pack_expert(ExpertWeights& e, int expert, const WeightMatrix& gate, const WeightMatrix& up, const WeightMatrix& down) {
   BRAID_CHECK(e.first <= expert && expert < e.first + e.count);
   const int64_t i = expert - e.first;
   const Tensor gate_up = e.gate_up.rows(i, i + 1).view({2 * e.ffn, e.hidden});
-  put(gate_up.rows(0, e.ffn), gate);
-  put(gate_up.rows(e.ffn, 2 * e.ffn), up);
-  put(e.down.rows(i, i + 1).view({e.hidden, e.ffn}), down);
+  put(gate_up.rows(0, e.ffn), plain_values(gate));
+  put(gate_up.rows(e.ffn, 2 * e.ffn), plain_values(up));
+  put(e.down.rows(i, i + 1).view({e.hidden, e.ffn}), plain_values(down));
 }
 
 void CudaBackend::product(const cuda::ProductArgs& a) {
@@ -90,7 +101,7 @@ void CudaBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
   a.y = y.data;
   a.bias = w.bias ? w.bias.as<float>() : nullptr;
   a.x_type = x.dtype;
-  a.w_type = w.stored;
+  a.w_type = w.stored.type;
   a.y_type = y.dtype;
   a.x_stride = x.stride[0];
   a.y_stride = y.stride[0];
@@ -139,13 +150,13 @@ void CudaBackend::moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const
   const int64_t per_expert = pairs / std::max(w.count, 1);
   const bool narrow = !options_.reproducible && per_expert <= 2 && x.dtype == DType::kBF16 && w.stored == DType::kBF16 &&
                       w.k_slices == 1 && w.hidden % 64 == 0 && w.ffn % 64 == 0 && x.stride[0] % 8 == 0;
-  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored, w.k_slices, per_expert);
+  const int tile_rows = narrow ? cuda::kNarrowTileRows : cuda::product_tile_rows(x.dtype, w.stored.type, w.k_slices, per_expert);
   Tensor memory = scratch(DType::kI32, {cuda::group_ints(pairs, w.count, tile_rows)});
   const Tensor gated = scratch(x.dtype, {pairs, w.ffn}), parts = scratch(DType::kF32, {pairs, w.hidden});
   cuda::ProductArgs a;
   a.groups = cuda::group_pairs(stream_, ids, w.first, w.count, tile_rows, memory.as<int32_t>());
   const int32_t* pair_rows = a.groups.y_rows;
-  a.w_type = w.stored;
+  a.w_type = w.stored.type;
   a.m = pairs;
 
   a.x = x.data;

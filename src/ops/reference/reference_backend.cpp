@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/element.h"
+#include "ops/quantise.h"
 #include "ops/route.h"
 #include "ops/transposed.h"
 
@@ -24,6 +25,21 @@ void write_row(const Tensor& t, int64_t offset, const std::vector<double>& row) 
 double dot(const std::vector<double>& x, const Tensor& w, int64_t offset) {
   double sum = 0.0;
   for (size_t i = 0; i < x.size(); ++i) sum += x[i] * load_element(w, offset + static_cast<int64_t>(i));
+  return sum;
+}
+
+// Row `row` of a weight [.., k], times the scales of its groups where it has such.
+double dot_row(const std::vector<double>& x, const Tensor& w, const Tensor& scales, const WeightFormat& f, int k_slices,
+               int64_t row) {
+  const auto k = static_cast<int64_t>(x.size());
+  if (!f.scaled()) return dot(x, w, row * k);
+  const int64_t slice = k / k_slices;
+  double sum = 0.0;
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t group = i / slice * f.groups(slice) + i % slice / f.group;
+    const double scale = scales.as<float>()[row * f.scales(k, k_slices) + group];
+    sum += x[static_cast<size_t>(i)] * load_element(w, row * k + i) * scale;
+  }
   return sum;
 }
 
@@ -50,13 +66,22 @@ Tensor ReferenceBackend::keep(Tensor host) {
   return kept;
 }
 
-LinearWeight ReferenceBackend::pack_linear(Tensor w, Tensor bias, int k_slices) {
-  BRAID_CHECK(w.rank == 2 && w.dim(1) % k_slices == 0, "K {} in {} slices", w.dim(1), k_slices);
-  return {w.dim(0), w.dim(1), k_slices, w.dtype, keep(w), bias ? keep(bias) : Tensor{}};
+LinearWeight ReferenceBackend::pack_linear(const WeightMatrix& w, Tensor bias, int k_slices) {
+  const int64_t n = w.values.dim(0), k = w.values.dim(1);
+  BRAID_CHECK(w.values.rank == 2 && k % k_slices == 0, "K {} in {} slices", k, k_slices);
+  const KeptMatrix kept = as_kept(w, k_slices);
+  return {n,
+          k,
+          k_slices,
+          w.kept,
+          keep(kept.values),
+          bias ? keep(bias) : Tensor{},
+          kept.scales ? keep(kept.scales) : Tensor{}};
 }
 
 LinearWeight ReferenceBackend::linear_rows(const LinearWeight& w, int64_t begin, int64_t end) const {
-  return {end - begin, w.k, w.k_slices, w.stored, w.packed.rows(begin, end), w.bias ? w.bias.rows(begin, end) : Tensor{}};
+  auto cut = [&](const Tensor& t) { return t ? t.rows(begin, end) : Tensor{}; };
+  return {end - begin, w.k, w.k_slices, w.stored, cut(w.packed), cut(w.bias), cut(w.scales)};
 }
 
 HeadWeight ReferenceBackend::pack_heads(Tensor w, bool transposed) {
@@ -64,26 +89,33 @@ HeadWeight ReferenceBackend::pack_heads(Tensor w, bool transposed) {
   return {w.dim(0), w.dim(1), w.dim(2), w.dtype, keep(w)};
 }
 
-ExpertWeights ReferenceBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored,
-                                             int k_slices) {
+ExpertWeights ReferenceBackend::make_experts(int first, int count, int64_t hidden, int64_t ffn,
+                                             const WeightFormat& stored, int k_slices) {
   BRAID_CHECK(ffn % k_slices == 0, "F {} in {} slices", ffn, k_slices);
-  return {first,
-          count,
-          hidden,
-          ffn,
-          k_slices,
-          stored,
-          alloc(MemoryKind::kWeights, stored, {count, 2 * ffn, hidden}),
-          alloc(MemoryKind::kWeights, stored, {count, hidden, ffn})};
+  ExpertWeights e{first, count, hidden, ffn, k_slices, stored, {}, {}, {}, {}};
+  e.gate_up = alloc(MemoryKind::kWeights, stored.type, {count, 2 * ffn, hidden});
+  e.down = alloc(MemoryKind::kWeights, stored.type, {count, hidden, ffn});
+  if (!stored.scaled()) return e;
+  e.gate_up_scales = alloc(MemoryKind::kWeights, DType::kF32, {count, 2 * ffn, stored.scales(hidden, 1)});
+  e.down_scales = alloc(MemoryKind::kWeights, DType::kF32, {count, hidden, stored.scales(ffn, k_slices)});
+  return e;
 }
 
-void ReferenceBackend::pack_expert(ExpertWeights& e, int expert, Tensor gate, Tensor up, Tensor down) {
+void ReferenceBackend::pack_expert(ExpertWeights& e, int expert, const WeightMatrix& gate, const WeightMatrix& up,
+                                   const WeightMatrix& down) {
   BRAID_CHECK(e.first <= expert && expert < e.first + e.count);
   const int64_t i = expert - e.first;
-  const Tensor gate_up = e.gate_up.rows(i, i + 1).view({2 * e.ffn, e.hidden});
-  copy(gate_up.rows(0, e.ffn), gate);
-  copy(gate_up.rows(e.ffn, 2 * e.ffn), up);
-  copy(e.down.rows(i, i + 1).view({e.hidden, e.ffn}), down);
+  auto put = [&](const WeightMatrix& w, int k_slices, const Tensor& values, const Tensor& scales, int64_t row) {
+    const KeptMatrix kept = as_kept(w, k_slices);
+    auto rows_of = [&](const Tensor& t, const Tensor& from) {
+      return t.rows(i, i + 1).view({t.dim(1), t.dim(2)}).rows(row, row + from.dim(0));
+    };
+    copy(rows_of(values, kept.values), kept.values);
+    if (kept.scales) copy(rows_of(scales, kept.scales), kept.scales);
+  };
+  put(gate, 1, e.gate_up, e.gate_up_scales, 0);
+  put(up, 1, e.gate_up, e.gate_up_scales, e.ffn);
+  put(down, e.k_slices, e.down, e.down_scales, 0);
 }
 
 void ReferenceBackend::embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) {
@@ -103,7 +135,8 @@ void ReferenceBackend::linear(Tensor y, Tensor x, const LinearWeight& w) {
     const std::vector<double> row = read_row(x, t * x.stride[0], w.k);
     for (int64_t n = 0; n < w.n; ++n) {
       const double bias = w.bias ? w.bias.as<float>()[n] : 0.0;
-      store_element(y, t * y.stride[0] + n, static_cast<float>(dot(row, w.packed, n * w.k) + bias));
+      store_element(y, t * y.stride[0] + n,
+                    static_cast<float>(dot_row(row, w.packed, w.scales, w.stored, w.k_slices, n) + bias));
     }
   }
 }
@@ -187,12 +220,13 @@ void ReferenceBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const
       const int64_t e = ids.row<int32_t>(t)[j] - w.first;
       if (e < 0 || e >= w.count) continue;
       for (int64_t f = 0; f < w.ffn; ++f) {
-        const double gate = dot(row, w.gate_up, (e * 2 * w.ffn + f) * w.hidden);
-        const double up = dot(row, w.gate_up, (e * 2 * w.ffn + w.ffn + f) * w.hidden);
+        const double gate = dot_row(row, w.gate_up, w.gate_up_scales, w.stored, 1, e * 2 * w.ffn + f);
+        const double up = dot_row(row, w.gate_up, w.gate_up_scales, w.stored, 1, e * 2 * w.ffn + w.ffn + f);
         gated[static_cast<size_t>(f)] = round_to(x.dtype, static_cast<float>(silu(gate) * up));
       }
       for (int64_t h = 0; h < w.hidden; ++h) {
-        sum[static_cast<size_t>(h)] += weights.row<float>(t)[j] * dot(gated, w.down, (e * w.hidden + h) * w.ffn);
+        sum[static_cast<size_t>(h)] +=
+            weights.row<float>(t)[j] * dot_row(gated, w.down, w.down_scales, w.stored, w.k_slices, e * w.hidden + h);
       }
     }
     write_row(y, t * y.stride[0], sum);

@@ -10,11 +10,13 @@ class ReferenceBackend : public HostBackend {
  public:
   const char* name() const override { return "reference"; }
 
-  LinearWeight pack_linear(Tensor w, Tensor bias, int k_slices) override;
+  LinearWeight pack_linear(const WeightMatrix& w, Tensor bias, int k_slices) override;
   LinearWeight linear_rows(const LinearWeight&, int64_t begin, int64_t end) const override;
   HeadWeight pack_heads(Tensor w, bool transposed) override;
-  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, DType stored, int k_slices) override;
-  void pack_expert(ExpertWeights&, int expert, Tensor gate, Tensor up, Tensor down) override;
+  ExpertWeights make_experts(int first, int count, int64_t hidden, int64_t ffn, const WeightFormat& stored,
+                             int k_slices) override;
+  void pack_expert(ExpertWeights&, int expert, const WeightMatrix& gate, const WeightMatrix& up,
+                   const WeightMatrix& down) override;
 
   void embed(Tensor y, Tensor ids, Tensor table, int64_t first_row) override;
   void linear(Tensor y, Tensor x, const LinearWeight&) override;

@@ -2,6 +2,7 @@
 #include "ops/cpu/kernels/product.h"
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/coded.h"
 #include "ops/cpu/kernels/table.h"
 
 namespace braid::BRAID_LEVEL {
@@ -78,9 +79,114 @@ void sums_of_rows(TileSums* slices, const ProductArgs& a, int row, int rows) {
 }
 static_assert(kTileRows == 6 && kTileVectors <= 4);
 
-// Calls epilogue(sums, first row, rows) for all tiles of a's rows.
+struct Coded {};  // as a type of weights
+
+constexpr int kBlockTiles = 8;       // a group's codes are widened once for that many
+constexpr int kRowsInRegisters = 4;  // up to so many rows take the codes straight into registers
+constexpr int kMaxGroup = 128;
+
+// Rows [row, row + rows) of a block, tile by tile.
+struct TileRows {
+  int row, rows;
+};
+
+// sums += one group's share, scaled. `widened`: its codes as bfloat16 pairs, or null.
+template <int R, int NV, typename X>
+__attribute__((noinline)) void group_sums(TileSums& sums, const void* const* rows, int64_t first, int64_t k,
+                                          const uint8_t* group, const uint32_t* widened, const CodeReader& reader,
+                                          bool fresh) {
+  const X* x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = static_cast<const X*>(rows[r]) + first;
+  F acc[R][NV];
+  clear(acc);
+  if (widened) {
+    product_tile<R, NV>(acc, x, widened, NV * kLanes, k);
+  } else if constexpr (R <= kRowsInRegisters) {
+    coded_tile<R, NV>(acc, x, group + NV * kLanes * sizeof(float), k, reader);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < NV; ++v) {
+    const F scale = load_as<F>(group + v * sizeof(F));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      float* sum = &sums.c[r][v * kLanes];
+      store(sum, fresh ? scale * acc[r][v] : fma(scale, acc[r][v], load(sum)));
+    }
+  }
+}
+
+template <int NV, typename X>
+BRAID_INLINE void group_sums_of_rows(TileSums& sums, const void* const* rows, int n, int64_t first, int64_t k,
+                                     const uint8_t* group, const uint32_t* widened, const CodeReader& reader,
+                                     bool fresh) {
+  switch (n) {
+    case 1:
+      return group_sums<1, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+    case 2:
+      return group_sums<2, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+    case 3:
+      return group_sums<3, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+    case 4:
+      return group_sums<4, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+    case 5:
+      return group_sums<5, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+    default:
+      return group_sums<6, NV, X>(sums, rows, first, k, group, widened, reader, fresh);
+  }
+}
+
+// The sums of all tiles of a block: tile t's of slice s at sums[t * k_slices + s].
+template <int NV, typename X>
+void block_sums(TileSums* sums, const ProductArgs& a, const TileRows* tiles, int n_tiles) {
+  alignas(64) uint32_t buffer[kMaxGroup / 2 * NV * kLanes];
+  const CodeReader reader = CodeReader::of(*a.codes);
+  const auto* group = static_cast<const uint8_t*>(a.panel);
+  const int64_t slice = a.k / a.k_slices;
+  const bool widen = n_tiles > 1 || tiles[0].rows > kRowsInRegisters;
+  for (int s = 0; s < a.k_slices; ++s) {
+    for (int64_t first = 0; first < slice; first += a.group) {
+      const int64_t k = first + a.group < slice ? a.group : slice - first;
+      if (widen) widen_codes(buffer, group + a.width * sizeof(float), NV, k, reader);
+      for (int t = 0; t < n_tiles; ++t) {
+        group_sums_of_rows<NV, X>(sums[t * a.k_slices + s], a.x + tiles[t].row, tiles[t].rows, s * slice + first, k,
+                                  group, widen ? buffer : nullptr, reader, first == 0);
+      }
+      group += a.width * (static_cast<int64_t>(sizeof(float)) + code_bytes(k));
+    }
+  }
+  if (a.k_slices == 1) return;
+  for (int t = 0; t < n_tiles; ++t) add_slices<kTileRows, NV>(sums + t * a.k_slices, a.k_slices);
+}
+
+template <typename X, typename Epilogue>
+BRAID_INLINE void for_each_coded_tile(const ProductArgs& a, Epilogue epilogue) {
+  TileSums sums[kBlockTiles * kMaxSlices];
+  const int vectors = a.width / kLanes, most = kBlockTiles * kTileRows;
+  const int blocks = (a.rows + most - 1) / most;
+  for (int b = 0; b < blocks; ++b) {
+    const int end = a.rows * (b + 1) / blocks;
+    TileRows tiles[kBlockTiles];
+    int n_tiles = 0;
+    for (int row = a.rows * b / blocks; row < end; ++n_tiles) {
+      tiles[n_tiles] = {row, tile_rows(end - row)};
+      row += tiles[n_tiles].rows;
+    }
+    if (vectors == kTileVectors) {
+      block_sums<kTileVectors, X>(sums, a, tiles, n_tiles);
+    } else if (vectors == 1) {
+      block_sums<1, X>(sums, a, tiles, n_tiles);
+    } else if (vectors == 2) {
+      block_sums<2, X>(sums, a, tiles, n_tiles);
+    } else {
+      block_sums<kTileVectors == 4 ? 3 : 1, X>(sums, a, tiles, n_tiles);
+    }
+    for (int t = 0; t < n_tiles; ++t) epilogue(sums[t * a.k_slices], tiles[t].row, tiles[t].rows);
+  }
+}
+
 template <typename X, typename W, typename Epilogue>
-BRAID_INLINE void for_each_tile(const ProductArgs& a, Epilogue epilogue) {
+BRAID_INLINE void for_each_plain_tile(const ProductArgs& a, Epilogue epilogue) {
   TileSums slices[kMaxSlices];
   const int vectors = a.width / kLanes;
   for (int row = 0; row < a.rows;) {
@@ -96,6 +202,16 @@ BRAID_INLINE void for_each_tile(const ProductArgs& a, Epilogue epilogue) {
     }
     epilogue(slices[0], row, n);
     row += n;
+  }
+}
+
+// Calls epilogue(sums, first row, rows) for all tiles of a's rows.
+template <typename X, typename W, typename Epilogue>
+BRAID_INLINE void for_each_tile(const ProductArgs& a, Epilogue epilogue) {
+  if constexpr (__is_same(W, Coded)) {
+    for_each_coded_tile<X>(a, epilogue);
+  } else {
+    for_each_plain_tile<X, W>(a, epilogue);
   }
 }
 
@@ -172,8 +288,14 @@ constexpr Kernels::Products products() {
 void add_products(Kernels& table) {
   table.x_f32_w_f32 = products<float, float>();
   table.x_f32_w_bf16 = products<float, uint32_t>();
+  table.x_f32_coded = products<float, Coded>();
+  for (int k = 0; k < 4; ++k) {
+    for (int lane = 0; lane < kLanes; ++lane)
+      table.code_places[k * kLanes + lane] = static_cast<uint8_t>(code_place(k, lane));
+  }
 #if defined(__AVX512BF16__)
   table.x_bf16_w_bf16 = products<uint16_t, uint32_t>();
+  table.x_bf16_coded = products<uint16_t, Coded>();
 #endif
 }
 
