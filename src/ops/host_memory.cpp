@@ -21,8 +21,8 @@ int64_t rounded_up(int64_t size, int64_t to) { return (size + to - 1) / to * to;
 int64_t padded(int64_t size) { return std::max<int64_t>(kAlignment, rounded_up(size, kAlignment)); }
 
 void* map(int64_t size) {
-  void* p = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", size));
   return p;
 }

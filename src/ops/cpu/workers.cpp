@@ -82,8 +82,10 @@ void Workers::run_shared(int64_t n_tasks, Job job, const void* context) {
   job_.store(job, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
   for (int w = 0; w < size(); ++w) {
-    const auto first = static_cast<uint64_t>(n_tasks * w / size()), end = static_cast<uint64_t>(n_tasks * (w + 1) / size());
-    ranges_[static_cast<size_t>(w)].left.store(number << 2 * kTaskBits | first << kTaskBits | end, std::memory_order_release);
+    const auto first = static_cast<uint64_t>(n_tasks * w / size()),
+               end = static_cast<uint64_t>(n_tasks * (w + 1) / size());
+    ranges_[static_cast<size_t>(w)].left.store(number << 2 * kTaskBits | first << kTaskBits | end,
+                                               std::memory_order_release);
   }
   job_number_.store(static_cast<uint32_t>(number), std::memory_order_release);
   job_number_.notify_all();

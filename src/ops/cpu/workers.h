@@ -46,8 +46,8 @@ class Workers {
   int64_t work_on(int victim, int worker);  // tasks done
 
   // What is left of one thread's tasks, as [job number, first, one behind the last]. A task is claimed by
-  // compare-and-swap, which fails when the job has changed since the other fields were read. Between two jobs all ranges
-  // are empty.
+  // compare-and-swap, which fails when the job has changed since the other fields were read. Between two jobs all
+  // ranges are empty.
   struct alignas(64) Range {
     std::atomic<uint64_t> left{0};
   };
