@@ -84,6 +84,7 @@ SamplingParams model_sampling_defaults(const std::string& model_dir) {
 
 std::string layout_text(const RankSetup& s) {
   std::string text = s.config.layout.to_string() + " " + name_of(s.compute);
+  if (s.weights_active != "none") text += " weights " + s.weights_active;
   if (s.kv_dtype != s.compute) text += std::string(" kv ") + name_of(s.kv_dtype);
   if (s.config.reproducible) text += " reproducible";
   return text;
@@ -125,6 +126,7 @@ Json counters_of(int rank, const RankCounters& c) {
   return {{"rank", rank},
           {"bytes_read", c.bytes_read},
           {"weights_bytes", c.weights_bytes},
+          {"widened_weights", c.widened_weights},
           {"cache_bytes", c.cache_bytes},
           {"workspace_bytes", c.workspace_bytes},
           {"kv_rows_written", c.kv_rows_written},

@@ -31,7 +31,7 @@ void CheckpointReader::read(const std::string& name, const Shape& shape, std::sp
 }
 
 void CheckpointReader::read(const std::string& name, const Shape& shape, const Slice& slice, Tensor out) {
-  const Part part{slice, out, nullptr};
+  const Part part{slice, out};
   read(name, shape, {&part, 1});
 }
 

@@ -26,12 +26,19 @@ using Shape = std::vector<int64_t>;
 using Slice = std::vector<Range>;  // one range per dimension; empty: the whole tensor
 
 // One piece of a tensor and where it goes: float32 or bfloat16, of the slice's extents (extents of 1 may be left out),
-// rows at any stride.
+// rows at any stride. A float8 matrix may also go as it is, to a float8 `out` and `scales`, float32 [rows, scales of k]: one
+// for each group of `kept` in each of k_slices slices, none of which may reach into a second block of the checkpoint's.
 struct Part {
   Slice slice;
   Tensor out;
   Backend* maker = nullptr;  // makes dummy values; none: the caller's thread
+  Tensor scales = {};
+  WeightFormat kept = {};
+  int k_slices = 1;
 };
+
+// Whether groups of `group` columns, counted from the start of each of k_slices parts of `columns`, stay within blocks.
+bool groups_fit_blocks(Range columns, int k_slices, int group, int64_t block);
 
 struct TensorInfo {
   DType dtype = DType::kF32;  // as stored
@@ -82,6 +89,9 @@ class CheckpointReader {
   void read(const std::string& name, const Shape& shape, const Slice& slice, Tensor out);
   void read(const std::string& name, const Shape& shape, Tensor out) { read(name, shape, {}, out); }
 
+  // Float8 weights that a product could not keep, since its slices cut the checkpoint's blocks.
+  void note_widened(const std::string& name) { widened_.insert(name); }
+  int64_t n_widened() const { return static_cast<int64_t>(widened_.size()); }
   int64_t bytes_read() const { return bytes_read_; }  // of the files, scale factors included
   const std::unordered_set<std::string>& consumed() const { return consumed_; }
 
@@ -90,6 +100,7 @@ class CheckpointReader {
   DType compute_;
   Backend* maker_;
   int64_t bytes_read_ = 0;
+  std::unordered_set<std::string> widened_;
   std::unordered_set<std::string> consumed_;
 };
 

@@ -157,6 +157,34 @@ TEST(Checkpoint, Float8IsExactAgainstFloat64) {
   const Part part{{{100, 260}, {120, 136}}, Tensor(out.data(), DType::kF32, {160, 16})};
   EXPECT_EQ(source->read("x.weight", {kRows, kColumns}, part), 160 * 16 + 6 * 4);
   EXPECT_EQ(out, cut(f32, {kRows, kColumns}, part.slice));
+  // As it is: elements and one factor per group, of two slices [64, 124) and [124, 184) in groups of 4.
+  constexpr int64_t kGroups = 2 * 15;
+  std::vector<Float8E4M3> elements(160 * 120);
+  std::vector<float> factors(160 * kGroups);
+  Part kept{{{100, 260}, {64, 184}}, Tensor(elements.data(), DType::kF8E4M3, {160, 120})};
+  kept.scales = Tensor(factors.data(), DType::kF32, {160, kGroups});
+  kept.kept = {DType::kF8E4M3, 4};
+  kept.k_slices = 2;
+  EXPECT_EQ(source->read("x.weight", {kRows, kColumns}, kept), 160 * 120 + 6 * 4);
+  for (int64_t r = 0; r < 160; ++r) {
+    for (int64_t c = 0; c < 120; ++c) {
+      const auto from = static_cast<size_t>((r + 100) * kColumns + c + 64);
+      ASSERT_EQ(elements[static_cast<size_t>(r * 120 + c)].bits, stored[from].bits);
+      const float factor = factors[static_cast<size_t>(r * kGroups + c / 60 * 15 + c % 60 / 4)];
+      ASSERT_EQ(factor, scale[static_cast<size_t>((r + 100) / 128 * 3 + (c + 64) / 128)]) << r << " " << c;
+    }
+  }
+}
+
+TEST(Checkpoint, GroupsThatCutBlocks) {
+  EXPECT_TRUE(groups_fit_blocks({0, 7168}, 1, 128, 128));
+  EXPECT_TRUE(groups_fit_blocks({0, 576}, 1, 128, 128));  // the last group is short, as the last block is
+  EXPECT_TRUE(groups_fit_blocks({0, 2048}, 8, 128, 128));
+  EXPECT_TRUE(groups_fit_blocks({1024, 1536}, 2, 128, 256));
+  EXPECT_TRUE(groups_fit_blocks({64, 128}, 8, 128, 128));  // slices of 8 in one block
+  EXPECT_FALSE(groups_fit_blocks({0, 1536}, 8, 128, 128));  // slices of 192
+  EXPECT_FALSE(groups_fit_blocks({96, 192}, 1, 128, 128));
+  EXPECT_TRUE(groups_fit_blocks({0, 1536}, 8, 64, 64));
 }
 
 RC_GTEST_PROP(Checkpoint, SlicesEqualTheWhole, ()) {

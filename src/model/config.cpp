@@ -348,6 +348,7 @@ void read_quantisation(ModelConfig& c, const ModelConfigReader& r) {
   if (const std::string method = q.text({"quant_method"}); method != "fp8")
     q.fail("quant_method", method, "fp8 (e4m3 with weight_block_size)");
   require_text(q, "fmt", {"e4m3"});
+  c.fp8 = true;
   if (!q.has({"weight_block_size"})) return;
   const std::vector<int64_t> block = q.integers({"weight_block_size"}, 1, kMaxConfigSize);
   if (block.size() != 2) throw Error("{}: 'quantization_config.weight_block_size' must be [rows, columns]", c.file);

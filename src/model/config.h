@@ -73,6 +73,7 @@ struct ModelConfig {
   MoeConfig moe;
   std::vector<bool> moe_layer;  // [n_layers + n_mtp_layers]
 
+  bool fp8 = false;                                       // the checkpoint's linear layers are float8_e4m3
   int64_t fp8_block_rows = 128, fp8_block_columns = 128;  // of one weight_scale_inv entry
 
   std::vector<int32_t> eos_ids;

@@ -109,7 +109,7 @@ class FileSource : public WeightSource {
     const DType dtype = readable(e);
     check_shape(e, shape);
     const SliceWalk walk(name, shape, part);
-    if (dtype == DType::kF8E4M3) return read_fp8(e, walk, shape, part.out);
+    if (dtype == DType::kF8E4M3) return read_fp8(e, walk, shape, part);
     if (part.out.dtype == DType::kF32) {
       read_plain<float>(e, dtype, walk, part.out);
     } else {
@@ -202,8 +202,24 @@ class FileSource : public WeightSource {
     });
   }
 
-  // value = fp8 * scale of its block, rounded once to float32 (and from there to bfloat16, as transformers does).
-  int64_t read_fp8(const Entry& e, const SliceWalk& walk, const Shape& shape, const Tensor& out) const {
+  // The factors of a float8 tensor, one per block.
+  struct BlockScales {
+    const std::byte* data;
+    DType type;
+    int64_t rows, columns;                // of the tensor
+    int64_t scale_rows, scale_columns;    // of its factors
+    int64_t block_rows, block_columns;
+    // Of the row that begins at element `first` of the tensor (or goes on from there).
+    const std::byte* row(int64_t first) const {
+      const int64_t row = first / columns % rows, lead = first / columns / rows;
+      return data + (lead * scale_rows + row / block_rows) * scale_columns * size_of(type);
+    }
+    float of(const std::byte* row, int64_t block) const {
+      return type == DType::kF32 ? load<float>(row + block * 4) : to_float(load<BFloat16>(row + block * 2));
+    }
+  };
+
+  BlockScales scales_of_tensor(const Entry& e, const Shape& shape) const {
     const std::string& name = e.tensor->name;
     if (shape.size() < 2)
       throw Error("{}: tensor '{}' is F8_E4M3 of shape {}; only matrices have block scales", e.file->path(), name,
@@ -219,23 +235,34 @@ class FileSource : public WeightSource {
     scale_shape[shape.size() - 2] = scale_rows;
     scale_shape.back() = scale_columns;
     check_shape(scale, scale_shape);
-    const DType scale_type = readable(scale);
-    if (scale_type != DType::kF32 && scale_type != DType::kBF16)
+    const DType type = readable(scale);
+    if (type != DType::kF32 && type != DType::kBF16)
       throw Error("{}: tensor '{}' is stored as {}; scales must be F32 or BF16", scale.file->path(), scale.tensor->name,
                   scale.tensor->type);
+    return {scale.file->bytes(*scale.tensor).data(), type, rows, columns, scale_rows, scale_columns, block_rows_, block_columns_};
+  }
 
+  int64_t read_fp8(const Entry& e, const SliceWalk& walk, const Shape& shape, const Part& part) const {
+    const BlockScales scales = scales_of_tensor(e, shape);
     const std::byte* data = e.file->bytes(*e.tensor).data();
-    const std::byte* scales = scale.file->bytes(*scale.tensor).data();
+    if (part.out.dtype == DType::kF8E4M3) {
+      copy_fp8(data, scales, walk, part);
+    } else {
+      widen_fp8(data, scales, walk, part.out);
+    }
+    return walk.n_elements() + scales_of(walk.slice(), block_rows_, block_columns_) * size_of(scales.type);
+  }
+
+  // value = fp8 * scale of its block, rounded once to float32 (and from there to bfloat16, as transformers does).
+  static void widen_fp8(const std::byte* data, const BlockScales& scales, const SliceWalk& walk, const Tensor& out) {
     const int64_t n = walk.row_size();
     walk.rows([&](int64_t first, int64_t to) {
-      const int64_t column = first % columns, row = first / columns % rows, lead = first / columns / rows;
-      const std::byte* scale_row =
-          scales + (lead * scale_rows + row / block_rows_) * scale_columns * size_of(scale_type);
+      const int64_t column = first % scales.columns;
+      const std::byte* scale_row = scales.row(first);
       for (int64_t i = 0; i < n;) {
-        const int64_t block = (column + i) / block_columns_;
-        const int64_t stop = std::min(n, (block + 1) * block_columns_ - column);
-        const float factor = scale_type == DType::kF32 ? load<float>(scale_row + block * 4)
-                                                       : to_float(load<BFloat16>(scale_row + block * 2));
+        const int64_t block = (column + i) / scales.block_columns;
+        const int64_t stop = std::min(n, (block + 1) * scales.block_columns - column);
+        const float factor = scales.of(scale_row, block);
         if (out.dtype == DType::kF32) {
           convert_scaled(data + first + i, out.as<float>() + to + i, stop - i, factor);
         } else {
@@ -244,7 +271,20 @@ class FileSource : public WeightSource {
         i = stop;
       }
     });
-    return walk.n_elements() + scales_of(walk.slice(), block_rows_, block_columns_) * size_of(scale_type);
+  }
+
+  static void copy_fp8(const std::byte* data, const BlockScales& scales, const SliceWalk& walk, const Part& part) {
+    const int64_t slice = walk.row_size() / part.k_slices, groups = part.kept.groups(slice);
+    BRAID_CHECK(part.scales.dim(1) == part.k_slices * groups && groups_fit_blocks(walk.slice().back(), part.k_slices, part.kept.group, scales.block_columns));
+    walk.rows([&](int64_t first, int64_t to) {
+      std::memcpy(static_cast<std::byte*>(part.out.data) + to, data + first, static_cast<size_t>(walk.row_size()));
+      float* factors = part.scales.row<float>(to / part.out.stride[0]);
+      const std::byte* scale_row = scales.row(first);
+      for (int64_t g = 0; g < part.k_slices * groups; ++g) {
+        const int64_t column = first % scales.columns + g / groups * slice + g % groups * part.kept.group;
+        factors[g] = scales.of(scale_row, column / scales.block_columns);
+      }
+    });
   }
 
   std::string path_;

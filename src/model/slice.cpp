@@ -1,6 +1,8 @@
 // SliceWalk's checks. A wrong slice is a mistake in braid, not in a file, hence BRAID_CHECK.
 #include "model/slice.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace braid {
@@ -12,7 +14,8 @@ SliceWalk::SliceWalk(const std::string& name, const Shape& shape, const Part& pa
     for (const int64_t n : shape) slice_.push_back({0, n});
   BRAID_CHECK(slice_.size() == shape.size(), "{}: {} ranges for shape {}", name, slice_.size(), shape_text(shape));
   const Tensor& out = part.out;
-  BRAID_CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBF16, "{} read as {}", name, name_of(out.dtype));
+  BRAID_CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBF16 || (out.dtype == DType::kF8E4M3 && part.scales && out.rank == 2),
+              "{} read as {}", name, name_of(out.dtype));
   extents_.resize(shape.size());
   out_strides_.assign(shape.size(), 0);
   int left = out.rank - 1;  // output dimensions not matched yet, from the innermost
@@ -36,6 +39,16 @@ int64_t SliceWalk::n_elements() const {
   int64_t n = 1;
   for (const int64_t e : extents_) n *= e;
   return n;
+}
+
+bool groups_fit_blocks(Range columns, int k_slices, int group, int64_t block) {
+  const int64_t slice = columns.size() / k_slices;
+  for (int64_t begin = columns.begin; begin < columns.end; begin += slice) {
+    for (int64_t at = begin; at < begin + slice; at += group) {
+      if (at / block != (std::min(at + group, begin + slice) - 1) / block) return false;
+    }
+  }
+  return true;
 }
 
 int64_t scales_of(const Slice& slice, int64_t block_rows, int64_t block_columns) {

@@ -12,6 +12,8 @@ void add_model_options(OptionTable& t, EngineConfig& c) {
   t.add("load-format", &c.load_format, "auto: safetensors; dummy: weights from --seed and their names", {}).choices = {"auto", "safetensors", "dummy"};
   t.add("hf-overrides", &c.hf_overrides, "JSON object that replaces keys of config.json");
   t.add("dtype", &c.dtype, "activation type; auto: the checkpoint's").choices = {"auto", "float32", "bfloat16", "float", "bf16", "half", "float16"};
+  t.add("quantization", &c.quantization,
+        "eight-bit weights of linear layers and experts, on CPU ranks: fp8 and int8 round the checkpoint's; auto: a float8 checkpoint stays so; none: it is widened").choices = {"auto", "none", "fp8", "int8"};
   t.add("seed", &c.seed, "of dummy weights, and of requests that bring none");
   t.add("trust-remote-code", &c.trust_remote_code, "accepted and ignored: no code is ever run from a checkpoint");
 }

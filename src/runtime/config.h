@@ -16,6 +16,7 @@ struct EngineConfig {
   std::string load_format = "auto";
   std::string hf_overrides;
   std::string dtype = "auto";
+  std::string quantization = "auto";
   uint64_t seed = 0;
   bool trust_remote_code = false;
 

@@ -1,5 +1,5 @@
 // The whole engine on the CPU beside what this machine can do at most: cpu_e2e_bench [--model FOLDER] [--threads N,M]
-// [--neighbour] [--json] [--load-format auto] [--top N]. For every number of threads: ceilings, prefill of 512 and of
+// [--neighbour] [--json] [--load-format auto] [--quantization fp8|int8] [--top N]. For every number of threads: ceilings, prefill of 512 and of
 // 4,096 tokens as shares of the bfloat16 rate, decoding of one sequence as a share of the memory rate; then the gain of
 // the last number of threads over the first, and the host's time per step. --neighbour repeats the figures beside one
 // busy process. Weights are dummies unless --load-format says otherwise: speed does not depend on them. --top prints,
@@ -36,13 +36,14 @@ struct Options {
   std::string model = "bench/models/tiny-mla";
   std::vector<int> threads = {1, 2};
   bool neighbour = false, json = false;
-  std::string load_format = "dummy";
+  std::string load_format = "dummy", quantization = "auto";
   int top = 0;
 };
 
 // Multiply-adds of one token of a latent-attention mixture model, attention over earlier tokens apart.
 struct ModelCost {
   double per_token = 0.0, head = 0.0;  // weights that a token touches; the head's
+  double wide = 0.0;                   // of per_token's: those that are never in eight bits
   double per_pair = 0.0;               // of attention, per query and visible token, all layers
   double cached_bytes = 0.0;           // per token, all layers
 };
@@ -57,9 +58,11 @@ ModelCost cost_of(const ModelConfig& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     cost.per_token += q_rank > 0 ? hidden * q_rank + q_rank * heads * qk : hidden * heads * qk;
     cost.per_token += hidden * (rank + static_cast<double>(m.qk_rope));
+    cost.wide += rank * heads * (static_cast<double>(m.qk_nope) + v);
     cost.per_token += rank * heads * (static_cast<double>(m.qk_nope) + v) + heads * v * hidden;
     if (c.is_moe_layer(i)) {
       const auto width = static_cast<double>(c.moe.router.top_k * c.moe.intermediate + c.moe.shared_intermediate);
+      cost.wide += hidden * static_cast<double>(c.moe.n_experts);
       cost.per_token += hidden * (static_cast<double>(c.moe.n_experts) + 3.0 * width);
     } else {
       cost.per_token += 3.0 * hidden * static_cast<double>(c.intermediate);
@@ -159,7 +162,8 @@ class Neighbour {
 
 class Report {
  public:
-  Report(const Options& o, const ModelConfig& model) : json_(o.json), cost_(cost_of(model)) {}
+  Report(const Options& o, const RankSetup& setup)
+      : json_(o.json), cost_(cost_of(setup.model)), weight_bytes_(setup.weights.rounded.scaled() ? setup.weights.rounded.bytes() : 2.0) {}
 
   void line(const std::string& what, double figure, const char* unit, double limit, double ratio) const {
     if (json_) {
@@ -174,7 +178,8 @@ class Report {
     const std::string suffix = fmt::format(", {} thread{}", threads, threads == 1 ? "" : "s");
     prefill("prefill of 512 tokens" + suffix, 512, f.prefill_512, c);
     prefill("prefill of 4,096 tokens" + suffix, 4096, f.prefill_4096, c);
-    const double bytes = 2.0 * (cost_.per_token + cost_.head) + (512.0 + kDecodeSteps / 2.0) * cost_.cached_bytes;
+    const double weights = weight_bytes_ * (cost_.per_token - cost_.wide) + 2.0 * (cost_.wide + cost_.head);
+    const double bytes = weights + (512.0 + kDecodeSteps / 2.0) * cost_.cached_bytes;
     const double limit = c.gigabytes * 1e9 / bytes, figure = 1.0 / f.decode;
     line("decoding, one sequence, 512 tokens behind it" + suffix, figure, "tokens/s", limit, figure / limit);
   }
@@ -188,6 +193,7 @@ class Report {
 
   bool json_;
   ModelCost cost_;
+  double weight_bytes_;  // of one that may be in eight bits
 };
 
 Options parse(int argc, char** argv) {
@@ -202,6 +208,8 @@ Options parse(int argc, char** argv) {
       for (std::string n; std::getline(list, n, ',');) o.threads.push_back(std::max(1, std::atoi(n.c_str())));
     } else if (flag == "--load-format" && i + 1 < argc) {
       o.load_format = argv[++i];
+    } else if (flag == "--quantization" && i + 1 < argc) {
+      o.quantization = argv[++i];
     } else if (flag == "--top" && i + 1 < argc) {
       o.top = std::atoi(argv[++i]);
     } else if (flag == "--neighbour") {
@@ -220,6 +228,7 @@ EngineConfig config_of(const Options& o, int threads) {
   config.model = o.model;
   config.device = "cpu";
   config.load_format = o.load_format;
+  config.quantization = o.quantization;
   config.threads = threads;
   config.kv_cache_memory = "128M";
   config.prefix_caching = false;
@@ -271,7 +280,7 @@ int run(int argc, char** argv) {
   std::vector<Figures> all;
   for (const int n : o.threads) {
     const RankSetup setup = setup_of(o, n);
-    const Report report(o, setup.model);
+    const Report report(o, setup);
     const double begin = wall_seconds();
     Executor executor(setup, make_world({.size = 1}));
     const double loaded = wall_seconds();
@@ -296,7 +305,7 @@ int run(int argc, char** argv) {
     }
     all.push_back(f);
   }
-  const Report report(o, setup_of(o, 1).model);
+  const Report report(o, setup_of(o, 1));
   const double host = host_seconds(o) * 1e6;
   report.line("a step of one request where the model is next to nothing", host, "us", 50.0, host / 50.0);
   if (all.size() < 2) return 0;

@@ -282,6 +282,7 @@ std::vector<Engine::OptionState> EngineLoop::options() const {
     all.push_back({option, asked, active, reason});
   };
   say("dtype", s.config.dtype, name_of(s.compute), s.config.dtype == "auto" ? "the checkpoint's" : "");
+  say("quantization", s.config.quantization, s.weights_active, s.weights_reason);
   say("kv-cache-dtype", s.config.kv_cache_dtype, name_of(s.kv_dtype), s.config.kv_cache_dtype == "auto" ? "the activation type" : "");
   say("max-model-len", s.config.max_model_len, std::to_string(max_model_len_),
       max_model_len_ < s.max_model_len ? "what the KV cache holds" : "");

@@ -128,6 +128,10 @@ void Executor::start_ranks() {
   phase("graphs");
   for (int local = 0; local < world_->n_local(); ++local) {
     const RankCounters c = runners_[static_cast<size_t>(local)]->counters();
+    if (c.widened_weights > 0) {
+      log_warn("rank {}: {} float8 weights are kept as {}, since the ranks' slices of them cut the checkpoint's blocks",
+               world_->first_local() + local, c.widened_weights, name_of(setup_.compute));
+    }
     if (c.device.total > 0) log_info("{}", memory_table(world_->first_local() + local, c.device));
   }
 }

@@ -36,7 +36,7 @@ Runner::Runner(const RankSetup& setup, int rank, World& world, const WeightSourc
       reader_(source, setup.compute, backend_.get()) {
   note_use(&DeviceUse::communicators);
   shard_ = {setup.config.layout.dcp, setup.context.options.interleave, setup.config.block_size, parallel_.where().dcp};
-  const LoadContext context{*backend_, parallel_, reader_, setup.model, setup.compute};
+  const LoadContext context{*backend_, parallel_, reader_, setup.model, setup.compute, setup.weights};
   model_ = make_model(context, setup.max_model_len);
   backend_->sync();
   note_use(&DeviceUse::weights);
@@ -207,6 +207,7 @@ CollectiveCounts Runner::collective_counts() const {
 RankCounters Runner::counters() const {
   RankCounters c;
   c.bytes_read = reader_.bytes_read();
+  c.widened_weights = reader_.n_widened();
   c.weights_bytes = backend_->bytes(MemoryKind::kWeights);
   c.cache_bytes = backend_->bytes(MemoryKind::kCache);
   c.workspace_bytes = backend_->bytes(MemoryKind::kWorkspace) + backend_->bytes(MemoryKind::kScratch);

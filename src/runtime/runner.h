@@ -23,6 +23,7 @@ struct DeviceUse {
 
 struct RankCounters {
   int64_t bytes_read = 0;  // of the checkpoint's files
+  int64_t widened_weights = 0;  // float8 weights whose blocks this rank's slices cut, kept wide
   int64_t weights_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
   int64_t kv_rows_written = 0, kv_rows_read = 0;  // summed over steps, one layer
   int64_t row_tokens = 0, context_windows = 0;    // the same: new tokens that attended to rows; windows of their context

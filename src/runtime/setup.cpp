@@ -31,6 +31,45 @@ DType kv_type(const EngineConfig& c, DType compute) {
   return c.kv_cache_dtype == "float32" ? DType::kF32 : DType::kBF16;
 }
 
+// Eight-bit weights: what --quantization and a float8 checkpoint come to.
+void choose_weights(RankSetup& s, std::vector<std::string>& problems) {
+  const std::string& asked = s.config.quantization;
+  s.weights_active = "none";
+  if (s.on_gpus()) {
+    if (asked == "fp8" || asked == "int8") {
+      problems.push_back("--quantization " + asked + " is for CPU ranks so far; use auto (a float8 checkpoint is widened on a GPU), or --device cpu");
+    }
+    if (s.model.fp8) s.weights_reason = "GPUs multiply the checkpoint's float8 weights as " + std::string(name_of(s.compute));
+    return;
+  }
+  if (asked == "int8" && s.model.fp8) {
+    problems.push_back("--quantization int8 would round weights that are float8 in the checkpoint; use auto, or none to widen them");
+  }
+  const int64_t block = s.model.fp8_block_columns, most = WeightFormat::kMaxGroup;
+  const bool fits = block <= most || block % most == 0;
+  if (asked == "int8") {
+    s.weights.rounded = {DType::kI8, WeightFormat::kMaxGroup};
+  } else if (asked == "fp8" || (asked == "auto" && s.model.fp8)) {
+    if (asked == "auto" && s.compute == DType::kF32) {
+      s.weights_reason = "float8 weights are widened where activations are float32; fp8 keeps them";
+      return;
+    }
+    if (s.model.fp8 && !fits) {
+      s.weights_reason = fmt::format("float8 blocks of {} columns are widened; products keep up to 128, or multiples of 128", block);
+      return;
+    }
+    s.weights.keep_float8 = true;
+    // Weights that the checkpoint does not hold in float8, or of a configuration alone, are rounded to the same groups.
+    const bool rounds = !s.model.fp8 || s.config.load_format == "dummy";
+    if (rounds) s.weights.rounded = {DType::kF8E4M3, static_cast<int>(std::min<int64_t>(s.model.fp8 ? block : most, most))};
+    if (s.model.fp8) s.weights_reason = "the checkpoint's";
+  } else {
+    if (s.model.fp8) s.weights_reason = "asked to widen the checkpoint's float8 weights";
+    return;
+  }
+  s.weights_active = asked == "int8" ? name_of(DType::kI8) : name_of(DType::kF8E4M3);
+}
+
 int64_t parse_length(const std::string& text, const ModelConfig& m, std::vector<std::string>& problems) {
   if (text == "auto" || text == "-1") return m.max_position;
   int64_t n = 0;
@@ -139,6 +178,7 @@ RankSetup resolve(const EngineConfig& c, std::vector<std::string>& problems) {
   }
   check_scheduler(c, s.max_model_len, problems);
   s.device = device_of(c, problems);
+  choose_weights(s, problems);
   s.graph_sizes = graph_sizes_of(c.graph_sizes, c.max_num_seqs, problems);
   s.graph_reason = !s.on_gpus() ? "only GPUs record steps" : c.enforce_eager ? "--enforce-eager" : "";
   if (!s.graph_reason.empty()) s.graph_sizes.clear();

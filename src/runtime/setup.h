@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/layers/scope.h"
 #include "runtime/config.h"
 #include "runtime/context_setup.h"
 #include "runtime/step_parts.h"
@@ -16,6 +17,8 @@ struct RankSetup {
   ModelConfig model;
   DType compute = DType::kF32;   // activations
   DType kv_dtype = DType::kF32;  // cached keys and values
+  WeightRule weights;            // which are kept in eight bits
+  std::string weights_active, weights_reason;  // "float8_e4m3", "int8" or "none", and why where nobody asked for that
   ContextSetup context;          // how a decode-context-parallel group works
   RowRule rows;                  // which sequences attend to keys as rows
   int64_t max_model_len = 0;     // tokens of prompt and answer together; may shrink to what the cache holds

@@ -127,6 +127,14 @@ class Damage(braid.TestCase):
 class Fp8(braid.TestCase):
     """float8 e4m3 with a factor per block: the same bits as the numbers that it stands for."""
 
+    def n_cut(self, block, slices):
+        """Weights whose slices have groups that reach into two blocks: of the layers' o_proj, and of the dense layer's down_proj."""
+        def is_cut(k):
+            size = k // slices
+            return any(len({(first + i) // block for i in range(at, min(at + block, size))}) > 1
+                       for first in range(0, k, size) for at in range(0, size, block))
+        return 4 * is_cut(8 * 24) + is_cut(96)
+
     def check(self, block):
         tensors = braid.read_safetensors(os.path.join(braid.fixture("deepseek_v3"), "model.safetensors"))
         narrow, twin = fp8.convert(tensors, *block)
@@ -153,13 +161,30 @@ class Fp8(braid.TestCase):
             twins, _ = self.dump_of(models["twin"], *words)
             self.assertEqual(ours, twins)
             self.assertTrue(result.json()["passed"])
-            ours, result = self.dump_of(models["fp8"], "-tp", tp, "--dtype", "bfloat16", *modes)
+            ours, result = self.dump_of(models["fp8"], "-tp", tp, "--dtype", "bfloat16", "--quantization", "none", *modes)
             twins, _ = self.dump_of(models["twin"], "-tp", tp, "--dtype", "bfloat16", *modes)
             self.assertEqual(ours, twins)
+            # Kept as they are, by order in float32 and unasked in bfloat16, they are still the same numbers, added in groups.
+            kept, result = self.dump_of(models["fp8"], *words, "--quantization", "fp8")
+            self.assertNotEqual(kept, ours)
+            self.assertTrue(result.json()["passed"])
+            self.assertIn("weights float8_e4m3", result.json()["layout"])
+            less = self.expect(braid.run("verify", "--model", models["fp8"], "-tp", tp, "--dtype", "bfloat16", "--json", *modes)).json()
+            self.assertIn("bfloat16 weights float8_e4m3", less["layout"])
+            ranks = less["modes"][0]["ranks"]
+            self.assertLess(ranks[0]["weights_bytes"], result.json()["modes"][0]["ranks"][0]["weights_bytes"] + 1)
+            self.assertEqual([r["widened_weights"] for r in ranks], [self.n_cut(block[1], tp)] * tp)
             # What each rank reads: codes and the factors of the blocks that they lie in, planned and done.
             plan = self.expect(braid.run("plan", "--model", models["fp8"], "-tp", tp, "--json")).json()
             done = result.json()["modes"][0]["ranks"]
             self.assertEqual([r["file_bytes"] for r in plan["ranks"]], [r["bytes_read"] for r in done])
+        # A slice is kept the same way whichever rank holds it, also where the eight slices cut blocks.
+        same = None
+        for tp in (1, 2, 8):
+            dump, result = self.dump_of(models["fp8"], "-tp", tp, "--dtype", "bfloat16", "--reproducible", *modes)
+            same = same or dump
+            self.assert_same_bits(same, dump, ("full", "chunk:7"), f"blocks {block}, tp {tp}")
+            self.assertEqual([r["widened_weights"] for r in result.json()["modes"][0]["ranks"]], [self.n_cut(block[1], 8)] * tp)
         # Quantised weights are other weights.
         plain, _ = self.dump_of(braid.fixture("deepseek_v3"), "--dtype", "float32", "--modes", "full")
         self.assertNotEqual(plain["logits_full_0"], wanted["logits_full_0"])

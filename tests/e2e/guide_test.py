@@ -28,9 +28,9 @@ def words(line):
 # (model, arguments, what is said): None where the line starts.
 LINES = [
     # Dense decode context parallel: the published model does not fit this machine, the fixture does.
-    (R1, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), "the weights of 8 ranks take 14"),
+    (R1, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), "the weights of 8 ranks take 7"),
     (R1, words("--tensor-parallel-size 8 --decode-context-parallel-size 8 --kv-cache-dtype bfloat16 --async-scheduling --compilation-config")
-     + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], "the weights of 8 ranks take 14"),
+     + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], "the weights of 8 ranks take 7"),
     (SMALL, words("-tp 8 -dcp 8 --kv_cache_dtype fp8"), None),
     (SMALL, words("--tensor-parallel-size 8 --decode-context-parallel-size 8 --kv-cache-dtype bfloat16 --async-scheduling --compilation-config")
      + ['{"cudagraph_mode": "FULL_AND_PIECEWISE"}'], None),
@@ -46,7 +46,7 @@ LINES = [
     (SMALL, ["-tp", "8", "-dcp", "8", "--speculative-config", '{"method":"mtp","num_speculative_tokens":3}'], SPECULATION),
     (SMALL, words("--kv_cache_dtype fp8 -tp 8 -dcp 8 --trust-remote-code --max-model-len 4096 --max-num-seqs 64 --max-num-batched-tokens 16384 "
                         "--gpu-memory-utilization 0.93 --block-size 128 --no-enable_prefix_caching --online_quant_config") + [KIMI_QUANT],
-     "--online-quant-config: weights keep the checkpoint's format"),
+     "--online-quant-config: weights are rounded by --quantization fp8 or int8"),
     (SMALL, words("--kv_cache_dtype fp8 -tp 8 -dcp 8 --trust-remote-code --max-num-seqs 64 --gpu-memory-utilization 0.93 --block-size 128 "
                         "--no-enable_prefix_caching"), None),
     (SMALL, words("--draft-model Inferact/Kimi-K3-DSpark --kv_cache_dtype fp8 -tp 8 -dcp 8 --method dspark --num-speculative-tokens 2"), SPECULATION),

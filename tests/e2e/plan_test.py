@@ -70,7 +70,7 @@ class Plan(braid.TestCase):
     def plan(self, name, *arguments):
         overrides = ["--hf-overrides", MODELS[name]] if MODELS[name] else []
         return self.expect(braid.run("plan", "--model", os.path.join(braid.CONFIGS, name + ".json"), "--json", "--memory", "256G",
-                                     "--dtype", "bfloat16", *overrides, *arguments)).json()
+                                     "--dtype", "bfloat16", "--quantization", "none", *overrides, *arguments)).json()
 
     def test_every_variant_by_hand(self):
         for name in MODELS:

@@ -8,13 +8,17 @@ ExpertWeights load_experts(const Scope& s) {
   const Placement place = s.parallel().place(Role::kGateUp);
   const Range columns = part_of(c.moe.intermediate, place.part, place.parts);
   const Scope experts = s / "experts";
-  const int n = static_cast<int>(c.moe.n_experts);
-  ExpertWeights w = s.backend().make_experts(0, n, c.hidden, columns.size(), (experts / 0 / "gate_proj").stored(), s.parallel().k_slices());
+  const int n = static_cast<int>(c.moe.n_experts), k_slices = s.parallel().k_slices();
+  const Range all{0, c.hidden};
+  WeightFormat kept = (experts / 0 / "gate_proj").kept_format(c.hidden);
+  if ((experts / 0 / "down_proj").kept_format(c.moe.intermediate, place.parts * k_slices) != kept) kept = {};
+  const WeightFormat stored = kept.scaled() ? kept : (experts / 0 / "gate_proj").stored();
+  ExpertWeights w = s.backend().make_experts(0, n, c.hidden, columns.size(), stored, k_slices);
   for (int e = 0; e < n; ++e) {
-    const auto gate = (experts / e / "gate_proj").host_weight(c.moe.intermediate, c.hidden, columns, {0, c.hidden});
-    const auto up = (experts / e / "up_proj").host_weight(c.moe.intermediate, c.hidden, columns, {0, c.hidden});
-    const auto down = (experts / e / "down_proj").host_weight(c.hidden, c.moe.intermediate, {0, c.hidden}, columns);
-    s.backend().pack_expert(w, e, gate.tensor, up.tensor, down.tensor);
+    const auto gate = (experts / e / "gate_proj").host_matrix(c.moe.intermediate, c.hidden, columns, all, 1, kept);
+    const auto up = (experts / e / "up_proj").host_matrix(c.moe.intermediate, c.hidden, columns, all, 1, kept);
+    const auto down = (experts / e / "down_proj").host_matrix(c.hidden, c.moe.intermediate, all, columns, k_slices, kept);
+    s.backend().pack_expert(w, e, gate.matrix(), up.matrix(), down.matrix());
   }
   return w;
 }
@@ -23,7 +27,7 @@ ExpertWeights load_experts(const Scope& s) {
 
 Moe::Moe(const Scope& s)
     : backend_(&s.backend()), parallel_(&s.parallel()), router_(s.config().moe.router),
-      gate_((s / "gate").linear(Role::kReplicated, s.config().moe.n_experts, s.config().hidden)), experts_(load_experts(s)) {
+      gate_((s / "gate").wide_linear(Role::kReplicated, s.config().moe.n_experts, s.config().hidden)), experts_(load_experts(s)) {
   const ModelConfig& c = s.config();
   if (c.moe.has_correction_bias) choice_bias_ = (s / "gate").vector("e_score_correction_bias", c.moe.n_experts);
   if (c.moe.shared_intermediate > 0) shared_.emplace(s / "shared_experts", c.moe.shared_intermediate);

@@ -1,5 +1,7 @@
 #include "model/layers/scope.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace braid {
@@ -31,29 +33,81 @@ Scope::HostWeight Scope::host_weight(int64_t out, int64_t in, Range rows, Range 
   return w;
 }
 
+WeightFormat Scope::kept_format(int64_t in, int n_slices) const {
+  const WeightRule& rule = context_->weights;
+  if (context_->reader.info(path_ + ".weight").dtype != DType::kF8E4M3 || !rule.keep_float8) return rule.rounded;
+  const int64_t block = config().fp8_block_columns;
+  const int group = static_cast<int>(std::min<int64_t>(block, WeightFormat::kMaxGroup));
+  if (groups_fit_blocks({0, in}, n_slices, group, block)) return {DType::kF8E4M3, group};
+  context_->reader.note_widened(path_);
+  return {};
+}
+
+Scope::HostMatrix Scope::empty_matrix(DType stored, int64_t n, int64_t k, int k_slices, const WeightFormat& kept) const {
+  HostMatrix m;
+  m.kept = kept.scaled() ? kept : WeightFormat(stored);
+  m.values = host_tensor(backend(), stored, {n, k});
+  if (stored == DType::kF8E4M3) m.scales = host_tensor(backend(), DType::kF32, {n, kept.scales(k, k_slices)});
+  return m;
+}
+
+void Scope::read_matrix(const HostMatrix& to, int64_t first_row, int64_t out, int64_t in, Range rows, Range columns, int k_slices) const {
+  const int64_t end = first_row + rows.size();
+  braid::Part part{{rows, columns}, to.values.tensor.rows(first_row, end)};
+  if (to.scales.tensor) {
+    part.scales = to.scales.tensor.rows(first_row, end);
+    part.kept = to.kept;
+    part.k_slices = k_slices;
+  }
+  context_->reader.read(path_ + ".weight", {out, in}, {&part, 1});
+}
+
+// Float8 weights that stay as they are come as they are; all others come wide, to be rounded by the backend.
+DType Scope::host_type(const WeightFormat& kept) const {
+  const bool float8 = context_->reader.info(path_ + ".weight").dtype == DType::kF8E4M3;
+  return float8 && kept.type == DType::kF8E4M3 && kept.scaled() ? DType::kF8E4M3 : stored();
+}
+
+Scope::HostMatrix Scope::host_matrix(int64_t out, int64_t in, Range rows, Range columns, int k_slices, const WeightFormat& kept) const {
+  HostMatrix m = empty_matrix(host_type(kept), rows.size(), columns.size(), k_slices, kept);
+  read_matrix(m, 0, out, in, rows, columns, k_slices);
+  return m;
+}
+
 LinearWeight Scope::linear(const std::vector<Part>& parts, int64_t in, bool bias) const {
+  WeightFormat kept = (*this / parts[0].child).kept_format(in);
+  for (const Part& p : parts) {  // one product has one format
+    if ((*this / p.child).kept_format(in) != kept) kept = {};
+  }
+  return load_linear(parts, in, bias, kept);
+}
+
+LinearWeight Scope::load_linear(const std::vector<Part>& parts, int64_t in, bool bias, const WeightFormat& kept) const {
   int64_t n = 0;
-  DType dtype = DType::kBF16;
+  DType stored = (*this / parts[0].child).host_type(kept);
   for (const Part& p : parts) {
     n += held(parallel().place(p.role, p.kv_heads), p.out).size();
-    if ((*this / p.child).stored() == DType::kF32) dtype = DType::kF32;
+    const DType other = (*this / p.child).host_type(kept);
+    if (other != stored) stored = DType::kF32;
   }
-  HostWeight weight = host_tensor(backend(), dtype, {n, in});
+  const HostMatrix weight = empty_matrix(stored, n, in, 1, kept);
   HostWeight biases = host_tensor(backend(), DType::kF32, {n});
   int64_t row = 0;
   for (const Part& p : parts) {
-    const std::string name = (*this / p.child).path_;
+    const Scope child = *this / p.child;
     const Range rows = held(parallel().place(p.role, p.kv_heads), p.out);
-    context_->reader.read(name + ".weight", {p.out, in}, {rows, {0, in}}, weight.tensor.rows(row, row + rows.size()));
-    if (bias) context_->reader.read(name + ".bias", {p.out}, {rows}, biases.tensor.rows(row, row + rows.size()));
+    child.read_matrix(weight, row, p.out, in, rows, {0, in}, 1);
+    if (bias) context_->reader.read(child.path_ + ".bias", {p.out}, {rows}, biases.tensor.rows(row, row + rows.size()));
     row += rows.size();
   }
-  return backend().pack_linear(weight.tensor, bias ? biases.tensor : Tensor());
+  return backend().pack_linear(weight.matrix(), bias ? biases.tensor : Tensor());
 }
 
 LinearWeight Scope::row_parallel(Role role, int64_t out, int64_t in) const {
-  const HostWeight w = host_weight(out, in, {0, out}, held(parallel().place(role), in));
-  return backend().pack_linear(w.tensor, {}, parallel().k_slices());
+  const Placement place = parallel().place(role);
+  const int k_slices = parallel().k_slices();
+  const HostMatrix m = host_matrix(out, in, {0, out}, held(place, in), k_slices, kept_format(in, place.parts * k_slices));
+  return backend().pack_linear(m.matrix(), {}, k_slices);
 }
 
 Tensor Scope::vector(std::string_view name, int64_t n) const {

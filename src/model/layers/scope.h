@@ -15,12 +15,20 @@
 
 namespace braid {
 
+// How products keep their weights, as far as the run decides it. Embedding, head, router, norms and the per-head weights of
+// latent attention are never in eight bits.
+struct WeightRule {
+  WeightFormat rounded;         // eight-bit format that wider weights are rounded to; without scales: they stay as they are
+  bool keep_float8 = false;     // a float8 checkpoint's weights stay as they are
+};
+
 struct LoadContext {
   Backend& backend;
   const Parallel& parallel;
   CheckpointReader& reader;
   const ModelConfig& config;
   DType compute;  // activation type of the run
+  WeightRule weights;
 };
 
 class Scope {
@@ -44,6 +52,8 @@ class Scope {
   // Weights that read the same input, as one product whose outputs follow one another. Biases if `bias`.
   LinearWeight linear(const std::vector<Part>& parts, int64_t in, bool bias = false) const;
   LinearWeight linear(Role role, int64_t out, int64_t in) const { return linear({{"", role, out}}, in); }
+  // The same, never in eight bits.
+  LinearWeight wide_linear(Role role, int64_t out, int64_t in) const { return load_linear({{"", role, out}}, in, false, {}); }
   // weight [out, in] whose input columns are cut; partial results are float32 and must be summed.
   LinearWeight row_parallel(Role role, int64_t out, int64_t in) const;
   Tensor norm(int64_t n) const;                    // .weight, float32 [n], replicated
@@ -58,7 +68,23 @@ class Scope {
   HostWeight host_weight(int64_t out, int64_t in, Range rows, Range columns) const;
   DType stored() const;  // element type that host_weight gives for this scope's .weight
 
+  // The same on its way to a product, whose format is `kept` (as kept_format() says it) or, unscaled, the host's own.
+  struct HostMatrix {
+    HostWeight values, scales;
+    WeightFormat kept;
+    WeightMatrix matrix() const { return {values.tensor, scales.tensor, kept}; }
+  };
+  HostMatrix host_matrix(int64_t out, int64_t in, Range rows, Range columns, int k_slices, const WeightFormat& kept) const;
+  // How products keep this scope's .weight, whose `in` columns the ranks cut into so many slices together: all ranks alike, so
+  // that a slice does not depend on how many of them there are. Unscaled: as stored() says.
+  WeightFormat kept_format(int64_t in, int n_slices = 1) const;
+
  private:
+  LinearWeight load_linear(const std::vector<Part>& parts, int64_t in, bool bias, const WeightFormat& kept) const;
+  DType host_type(const WeightFormat& kept) const;  // that this scope's .weight is read as
+  HostMatrix empty_matrix(DType stored, int64_t n, int64_t k, int k_slices, const WeightFormat& kept) const;
+  void read_matrix(const HostMatrix& to, int64_t first_row, int64_t out, int64_t in, Range rows, Range columns, int k_slices) const;
+
   const LoadContext* context_;
   std::string path_;
 };
