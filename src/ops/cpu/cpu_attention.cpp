@@ -252,7 +252,7 @@ void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSp
   const int n_stripes = BlockAttention::stripes_here(spec, batch);
   const int64_t per_row = (n_stripes + 1) * AttentionTile::padded(dv, kernels_.lanes);
   const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMostRows));
-  const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
+  const std::vector<Block> blocks = dealt(make_blocks(q, cache, batch, rows_per_block), workers_.size());
   double nanoseconds = 0.0;
   for (const Block& b : blocks) {
     nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;

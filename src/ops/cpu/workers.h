@@ -64,4 +64,17 @@ class Workers {
   static constexpr uint64_t kMostTasks = (uint64_t{1} << kTaskBits) - 1;
 };
 
+// Tasks from long to short in the order for run() in which every thread's range goes from long to short, so that all
+// end at about the same time.
+template <typename Task>
+std::vector<Task> dealt(const std::vector<Task>& tasks, int n_threads) {
+  std::vector<Task> order;
+  order.reserve(tasks.size());
+  const auto n = static_cast<size_t>(n_threads);
+  for (size_t first = 0; first < n; ++first) {
+    for (size_t i = first; i < tasks.size(); i += n) order.push_back(tasks[i]);
+  }
+  return order;
+}
+
 }  // namespace braid
