@@ -3,8 +3,10 @@
 //
 //   step      from the plan to the sampled tokens on the host, wall time
 //   device    the pass alone: many passes asked for one after the other, divided by their number
+//   idle      step less the device's part of it: passes, each with its sampling and the transfer of the result, asked for
+//             one after the other without waiting for any
 //   limit     what must be read at least (weights that the batch touches, cached rows), at the copy bandwidth of this run
-//   outside   step less device: sampling, the transfer of its result, and the host between two passes
+//   outside   step less device: sampling, the transfer of its result, and idle
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ struct DecodeBenchOptions {
 struct DecodeResult {
   int64_t batch = 0, context = 0;
   double median = 0, p10 = 0, p90 = 0;  // seconds of a step
-  double device = 0, limit = 0;
+  double device = 0, idle = 0, limit = 0;
   double prepare = 0, launch = 0;       // seconds of the host in a step, medians
   bool recorded = false;
   uint64_t tokens = 14695981039346656037u;  // a hash of all that was sampled: equal work gives equal tokens
@@ -116,51 +118,69 @@ StepPlan decode_plan(const RankSetup& s, int64_t batch, int64_t context, int64_t
   return plan;
 }
 
-double device_time(Executor& executor, const StepPlan& plan, int n) {
+// With rows to sample the first rank also draws them, as it does in a step.
+double device_time(Executor& executor, const StepPlan& plan, int n, std::span<const SamplingRow> sampling) {
   double seconds = 0;
+  std::vector<SampleResult> drawn(sampling.size());
   executor.each_rank([&](Runner& runner) {
-    runner.forward(plan);
+    auto pass = [&] {
+      const Tensor logits = runner.forward(plan);
+      if (runner.rank() == 0 && !sampling.empty()) runner.backend().sample_later(drawn, logits, sampling);
+    };
+    pass();
     runner.backend().sync();
     const auto start = Clock::now();
-    for (int i = 0; i < n; ++i) runner.forward(plan);
+    for (int i = 0; i < n; ++i) pass();
     runner.backend().sync();
     if (runner.rank() == 0) seconds = seconds_since(start) / n;
   });
   return seconds;
 }
 
+// Seconds of a step, with which the plan goes on.
+double one_step(Executor& executor, StepPlan& plan, std::span<const SamplingRow> sampling, DecodeResult& r) {
+  ++plan.step;
+  const auto start = Clock::now();
+  const StepResult result = executor.run(plan, sampling);
+  const double seconds = seconds_since(start);
+  for (size_t k = 0; k < plan.sequences.size(); ++k) {
+    plan.sequences[k].start = plan.sequences[k].start + 1;
+    plan.sequences[k].tokens[0] = result.sequences[k].token.token;
+    r.tokens = (r.tokens ^ static_cast<uint64_t>(result.sequences[k].token.token)) * 1099511628211u;
+    if (result.sequences[k].bad) throw RuntimeFailure(fmt::format("step {}: the logits of row {} hold a NaN", plan.step, k));
+  }
+  return seconds;
+}
+
 DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int steps, double bandwidth) {
-  constexpr int kWarmUp = 5;
+  constexpr int kWarmUp = 5, kRounds = 5;  // rounds: what is subtracted from each other is measured side by side
   const RankSetup& s = executor.setup();
-  StepPlan plan = decode_plan(s, batch, context, steps + kWarmUp);
+  StepPlan plan = decode_plan(s, batch, context, steps + kRounds + kWarmUp);
   const int64_t blocks = batch * static_cast<int64_t>(plan.sequences[0].blocks.size());
   if (blocks > executor.n_blocks()) {
     throw Error("{} sequences of {} tokens need {} KV blocks, {} fit", batch, context, blocks, executor.n_blocks());
   }
-  std::vector<SamplingRow> sampling(static_cast<size_t>(batch));
-  std::vector<double> times, prepare, launch;
-  RankCounters before = executor.counters()[0];
-  int64_t replays = 0;
+  const std::vector<SamplingRow> sampling(static_cast<size_t>(batch));
+  std::vector<double> times, prepare, launch, device, busy, idle;
   DecodeResult r;
-  for (int i = 0; i < steps + kWarmUp; ++i) {
-    ++plan.step;
-    const auto start = Clock::now();
-    const StepResult result = executor.run(plan, sampling);
-    const double seconds = seconds_since(start);
-    const RankCounters now = executor.counters()[0];
-    if (i >= kWarmUp) {
-      times.push_back(seconds);
+  int64_t replays = 0;
+  const int per_round = (steps + kRounds - 1) / kRounds;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<double> of_round;
+    for (int i = round > 0 ? 0 : -kWarmUp; i < per_round; ++i) {
+      const RankCounters before = executor.counters()[0];
+      const double seconds = one_step(executor, plan, sampling, r);
+      const RankCounters now = executor.counters()[0];
+      if (i < 0) continue;
+      of_round.push_back(seconds);
       prepare.push_back(now.prepare_seconds - before.prepare_seconds);
       launch.push_back(now.launch_seconds - before.launch_seconds);
       replays += now.replays - before.replays;
     }
-    before = now;
-    for (size_t k = 0; k < plan.sequences.size(); ++k) {
-      plan.sequences[k].start = plan.sequences[k].start + 1;
-      plan.sequences[k].tokens[0] = result.sequences[k].token.token;
-      r.tokens = (r.tokens ^ static_cast<uint64_t>(result.sequences[k].token.token)) * 1099511628211u;
-      if (result.sequences[k].bad) throw RuntimeFailure(fmt::format("step {}: the logits of row {} hold a NaN", i, k));
-    }
+    device.push_back(device_time(executor, plan, per_round, {}));
+    busy.push_back(device_time(executor, plan, per_round, sampling));
+    idle.push_back(quantile(of_round, 0.5) - busy.back());
+    times.insert(times.end(), of_round.begin(), of_round.end());
   }
   r.batch = batch;
   r.context = context;
@@ -169,15 +189,15 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
   r.p90 = quantile(times, 0.9);
   r.prepare = quantile(prepare, 0.5);
   r.launch = quantile(launch, 0.5);
-  r.recorded = replays == steps;
-  for (PlannedSequence& q : plan.sequences) q.start = q.start - 1;
-  r.device = device_time(executor, plan, steps);
+  r.device = quantile(device, 0.5);
+  r.idle = quantile(idle, 0.5);
+  r.recorded = replays == per_round * kRounds;
   const SequenceShard shard{s.config.layout.dcp, s.context.options.interleave, s.config.block_size, 0};
   int64_t row_bytes = 0;
   executor.each_rank([&](Runner& runner) {
     if (runner.rank() == 0) row_bytes = runner.block_bytes() / s.config.block_size;
   });
-  const double bytes = weight_bytes(s, before, batch) + static_cast<double>(batch * shard.local_length(context) * row_bytes);
+  const double bytes = weight_bytes(s, executor.counters()[0], batch) + static_cast<double>(batch * shard.local_length(context) * row_bytes);
   if (bandwidth > 0) r.limit = bytes / bandwidth;
   return r;
 }
@@ -195,7 +215,7 @@ Json to_json(Executor& executor, const std::vector<DecodeResult>& results, doubl
     rows.push_back({{"batch", r.batch}, {"context", r.context}, {"step_ms", r.median * 1e3}, {"step_p10_ms", r.p10 * 1e3},
                     {"step_p90_ms", r.p90 * 1e3}, {"device_ms", r.device * 1e3}, {"limit_ms", r.limit * 1e3},
                     {"limit_over_device", r.limit / r.device}, {"prepare_us", r.prepare * 1e6}, {"launch_us", r.launch * 1e6},
-                    {"outside_us", (r.median - r.device) * 1e6}, {"recorded", r.recorded}, {"tokens_hash", fmt::format("{:016x}", r.tokens)}});
+                    {"outside_us", (r.median - r.device) * 1e6}, {"idle_us", r.idle * 1e6}, {"recorded", r.recorded}, {"tokens_hash", fmt::format("{:016x}", r.tokens)}});
   }
   for (const auto& [name, seconds] : executor.phases()) phases[name] = seconds;
   return {{"layout", layout_text(s)}, {"device", s.device}, {"copy_bandwidth", bandwidth}, {"kv_tokens", executor.n_blocks() * s.virtual_block()},
@@ -215,12 +235,12 @@ void print_table(Executor& executor, const std::vector<DecodeResult>& results, d
   fmt::print("{} on {}, {:.2f} GB of weights on a rank, {} KV tokens fit, copy {:.2f} TB/s\n", layout_text(s), s.device,
              static_cast<double>(c.weights_bytes) * 1e-9, executor.n_blocks() * s.virtual_block(), bandwidth * 1e-12);
   fmt::print("start {:.2f} s{}\n", start, phases);
-  fmt::print("{:>6} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>8} {:>6}\n", "batch", "context", "step ms", "p10", "p90", "device",
-             "limit", "l/dev", "prep us", "laun us", "out us", "graph");
+  fmt::print("{:>6} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>8} {:>8} {:>6}\n", "batch", "context", "step ms", "p10", "p90", "device",
+             "limit", "l/dev", "prep us", "laun us", "out us", "idle us", "graph");
   for (const DecodeResult& r : results) {
-    fmt::print("{:>6} {:>8} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>7.2f} {:>8.1f} {:>8.1f} {:>8.1f} {:>6}\n", r.batch, r.context,
+    fmt::print("{:>6} {:>8} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>7.2f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>6}\n", r.batch, r.context,
                r.median * 1e3, r.p10 * 1e3, r.p90 * 1e3, r.device * 1e3, r.limit * 1e3, r.limit / r.device, r.prepare * 1e6, r.launch * 1e6,
-               (r.median - r.device) * 1e6, r.recorded ? "yes" : "no");
+               (r.median - r.device) * 1e6, r.idle * 1e6, r.recorded ? "yes" : "no");
   }
 }
 

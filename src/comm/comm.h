@@ -40,6 +40,13 @@ class Comm {
   virtual void reduce_scatter(Tensor out /*float32*/, Tensor in /*float32 [size, ...out]*/, const char* name) = 0;
   virtual void all_to_all(Tensor out /*[size, ...]*/, Tensor in /*[size, ...]*/, const char* name) = 0;
   virtual void broadcast(Tensor x, int root, const char* name) = 0;
+  // Every rank has attention results of all heads over rows of its own; head h belongs to rank h / N, which gets them
+  // merged as Backend::merge_results() does. False where the carrier has no operation of its own for that: nothing has
+  // happened then, on any rank.
+  virtual bool merge_heads(Tensor y /*[T, N, D]*/, Tensor values /*[T, size N, D]*/,
+                           Tensor lse /*float32 [T, size N]*/, const char* name) {
+    return false;
+  }
   virtual void barrier(const char* name) = 0;
 
   // The same group for tensors in host memory: this very object where ranks compute on the host.

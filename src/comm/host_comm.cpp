@@ -29,6 +29,13 @@ void HostComm::run(Collective kind, const char* name, int64_t agreed_bytes, int6
   carry({kind, name, group_->step_of(rank()), ++sequence_, agreed_bytes, detail}, buffers);
 }
 
+void HostComm::agree_on(Collective kind, const char* name, int64_t bytes) {
+  count(name, bytes);
+  Buffers buffers;
+  buffers.elsewhere = true;
+  group_->run(rank(), {kind, name, group_->step_of(rank()), ++sequence_, bytes, 0}, buffers);
+}
+
 void HostComm::copy_own(std::byte* to, const std::byte* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }

@@ -25,6 +25,8 @@ class HostComm : public Comm {
   virtual void carry(const Call& call, const Buffers& buffers) { group_->run(rank(), call, buffers); }
   virtual void copy_own(std::byte* to, const std::byte* from, int64_t bytes);
   HostGroup& group_state() { return *group_; }
+  // Counts a collective and makes sure that all members call it; its data are the caller's business.
+  void agree_on(Collective kind, const char* name, int64_t bytes);
 
  private:
   // `contributed`: bytes to count; a group of one moves nothing, so its out is filled here and 0 bytes are counted.

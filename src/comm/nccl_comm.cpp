@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/error.h"
+
 namespace braid {
 
 void NcclComm::carry(const Call& call, const Buffers& buffers) {
@@ -43,6 +45,15 @@ void NcclComm::move(const Call& call, const Buffers& b) {
     case Collective::kBarrier:
       return;  // the ranks met; their streams go on
   }
+}
+
+bool NcclComm::merge_heads(Tensor y, Tensor values, Tensor lse, const char* name) {
+  const bool known = y.dtype == values.dtype && (y.dtype == DType::kBF16 || y.dtype == DType::kF32);
+  if (!communicator_ || !known || !y.dense() || !values.dense() || !lse.dense() || !communicator_->merge_heads_fits(y)) return false;
+  BRAID_CHECK(values.dim(1) == size() * y.dim(1) && lse.dim(1) == values.dim(1), "{}: {} heads of {}", name, y.dim(1), values.dim(1));
+  agree_on(Collective::kAllToAll, name, values.n_bytes() + lse.n_bytes());
+  communicator_->merge_heads(y, values, lse);
+  return true;
 }
 
 }  // namespace braid

@@ -73,6 +73,12 @@ void NcclCommunicator::all_to_all(std::byte* out, const std::byte* in, int64_t b
   exchange([&](int r) { return Piece{const_cast<std::byte*>(in) + r * bytes, bytes}; }, [&](int r) { return Piece{out + r * bytes, bytes}; });
 }
 
+void NcclCommunicator::merge_heads(Tensor y, Tensor values, Tensor lse) {
+  if (y.n_elements() == 0) return;
+  const Lock lock(*this);
+  peers_->merge_heads(y, values, lse, stream_);
+}
+
 // Grows outside of recordings only: a recorded step has run before.
 float* NcclCommunicator::workspace(int64_t n) {
   if (n > workspace_size_) {

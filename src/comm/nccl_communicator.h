@@ -50,6 +50,9 @@ class NcclCommunicator {
     }
     check(ncclGroupEnd(), "ncclGroupEnd");
   }
+  // Comm::merge_heads(), where members write into each other's memory.
+  bool merge_heads_fits(const Tensor& y) const { return peers_ && peers_->merges(y.dim(0), y.dim(1), y.dim(2) * size_of(y.dtype)); }
+  void merge_heads(Tensor y, Tensor values, Tensor lse);
   // Sums in the balanced tree over ranks. Two numbers have one sum in whatever order; with more members NCCL's own order
   // would depend on the place in the vector, so pieces are exchanged and added here.
   void all_reduce(float* x, int64_t n);

@@ -131,4 +131,18 @@ void PeerBuffers::all_to_all(std::byte* out, const std::byte* in, int64_t bytes,
   launch(task, in, out, bytes, stream);
 }
 
+void PeerBuffers::merge_heads(Tensor y, Tensor values, Tensor lse, cudaStream_t stream) {
+  MergeTask task;
+  task.peers = base_;
+  task.peers.in = static_cast<const uint32_t*>(values.data);
+  task.peers.out = static_cast<uint32_t*>(y.data);
+  task.lse = lse.as<float>();
+  task.tokens = y.dim(0);
+  task.heads = y.dim(1);
+  task.pieces = y.dim(2) * size_of(y.dtype) / 8;
+  task.bfloat16 = y.dtype == DType::kBF16;
+  BRAID_CHECK((reinterpret_cast<uintptr_t>(values.data) | reinterpret_cast<uintptr_t>(y.data)) % 8 == 0, "values at an odd address");
+  cuda_or_fail(run_, launch_merge_task(task, stream), "launch_merge_task");
+}
+
 }  // namespace braid

@@ -1,34 +1,14 @@
-#include <algorithm>
-
-#include "comm/nccl_peers.h"
+// Sums, gathers and exchanges of small messages.
+#include "comm/peer_lines.cuh"
 #include "comm/tree_sum.cuh"
 
 namespace braid {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int64_t kMostBlocks = 64;
-
-__device__ void store_line(uint4* line, uint32_t a, uint32_t b, uint32_t number) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(line), "r"(a), "r"(number), "r"(b), "r"(number) : "memory");
-}
-
-// Both words of a line that collective `number` wrote. The halves arrive on their own, each whole.
-__device__ uint2 wait_line(const uint4* line, uint32_t number, const int* aborted) {
-  for (uint32_t tries = 1;; ++tries) {
-    uint32_t a, b, a_number, b_number;
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(a_number), "=r"(b), "=r"(b_number) : "l"(line) : "memory");
-    if (a_number == number && b_number == number) return make_uint2(a, b);
-    if (tries % 4096 == 0 && *static_cast<const volatile int*>(aborted) != 0) return make_uint2(0, 0);
-  }
-}
-
 template <bool kSum>
-__global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
-  const uint32_t number = *static_cast<volatile uint32_t*>(t.state) + 1;
-  // Two sets of slots in turn: whoever has this collective's lines from all members knows that all are done with the one
-  // before, so that the next may overwrite them.
-  const int64_t first_slot = (number & 1) * t.size;
+__global__ void __launch_bounds__(kPeerThreads) peer_kernel(const PeerTask t) {
+  begin_after_previous();
+  const uint32_t number = begin_collective(t);
   const int64_t lines = (t.words + 1) / 2;
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < lines; i += int64_t{gridDim.x} * blockDim.x) {
     const int64_t word = 2 * i;
@@ -36,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
     for (int k = 1; k < t.size; ++k) {
       const int to = (t.place + k) % t.size;
       const uint32_t* in = t.in + to * t.in_step + word;
-      store_line(t.buffers[to] + (first_slot + t.place) * t.lines_per_slot + i, in[0], two ? in[1] : 0u, number);
+      store_line(slot_of(t, to, t.place, number) + i, in[0], two ? in[1] : 0u, number);
     }
     const uint32_t* own = t.in + t.place * t.in_step + word;
     float a[kMostPeers], b[kMostPeers];
@@ -45,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
       if (r == t.place) {
         v = make_uint2(own[0], two ? own[1] : 0u);
       } else {
-        v = wait_line(t.buffers[t.place] + (first_slot + r) * t.lines_per_slot + i, number, t.aborted);
+        v = wait_line(slot_of(t, t.place, r, number) + i, number, t.aborted);
       }
       if constexpr (kSum) {
         a[r] = __uint_as_float(v.x);
@@ -61,23 +41,13 @@ __global__ void __launch_bounds__(kThreads) peer_kernel(const PeerTask t) {
       if (two) t.out[word + 1] = __float_as_uint(t.size == 2 ? __fadd_rn(b[0], b[1]) : tree_sum(t.size, [&](int r) { return b[r]; }));
     }
   }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    if (atomicInc(t.state + 1, gridDim.x - 1) == gridDim.x - 1) t.state[0] = number;  // all blocks have read it
-  }
+  end_collective(t, number);
 }
 
 }  // namespace
 
 cudaError_t launch_peer_task(const PeerTask& t, cudaStream_t stream) {
-  const int64_t lines = (t.words + 1) / 2;
-  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>((lines + kThreads - 1) / kThreads, 1, kMostBlocks));
-  if (t.sum) {
-    peer_kernel<true><<<blocks, kThreads, 0, stream>>>(t);
-  } else {
-    peer_kernel<false><<<blocks, kThreads, 0, stream>>>(t);
-  }
+  launch(stream, t.sum ? peer_kernel<true> : peer_kernel<false>, peer_blocks((t.words + 1) / 2), kPeerThreads, 0, t);
   return cudaGetLastError();
 }
 

@@ -31,6 +31,16 @@ struct PeerTask {
 };
 cudaError_t launch_peer_task(const PeerTask& task, cudaStream_t stream);  // nccl_peers.cu
 
+// Merges results of attention, see Comm::merge_heads(): peers.in are values, peers.out y.
+struct MergeTask {
+  PeerTask peers;
+  const float* lse = nullptr;
+  int64_t tokens = 0, heads = 0;  // of this member
+  int64_t pieces = 0;             // of 8 bytes, of a head's values
+  bool bfloat16 = false;          // else float32
+};
+cudaError_t launch_merge_task(const MergeTask& task, cudaStream_t stream);  // nccl_merge.cu
+
 class PeerBuffers {
  public:
   // Collective over `host`'s group, with each member's device current. Null, on every member, where some member cannot
@@ -45,6 +55,11 @@ class PeerBuffers {
   void reduce_scatter(float* out, const float* in /*[size, n]*/, int64_t n, cudaStream_t stream);
   void gather(std::byte* out, const std::byte* in, int64_t bytes, cudaStream_t stream);
   void all_to_all(std::byte* out, const std::byte* in, int64_t bytes, cudaStream_t stream);
+  // Values of `tokens` x `heads` of a member, `head_bytes` each, with a log-sum-exp.
+  bool merges(int64_t tokens, int64_t heads, int64_t head_bytes) const {
+    return head_bytes % 8 == 0 && tokens * heads * (head_bytes + 8) <= kMostBytes;
+  }
+  void merge_heads(Tensor y, Tensor values, Tensor lse, cudaStream_t stream);
   void abort() { __atomic_store_n(aborted_, 1, __ATOMIC_RELEASE); }  // kernels that wait give up; any thread
 
  private:

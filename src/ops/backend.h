@@ -71,6 +71,12 @@ struct ExpertWeights {
   Tensor gate_up_scales, down_scales;  // of stored.group, where the backend keeps them apart
 };
 
+// A gated network: down(silu(gate x) * up x).
+struct GatedWeights {
+  LinearWeight gate_up;  // [2F, H], gate rows first
+  LinearWeight down;     // [H, F]
+};
+
 enum class RopeLayout { kHalfSplit, kInterleaved };  // lane i pairs with i + d/2, or 2i with 2i + 1
 
 struct RopeTable {
@@ -230,10 +236,16 @@ class Backend {
                      Tensor bias /*float32 [E] or empty*/, const RouterSpec&) = 0;
   // y[t] = sum over the row's experts held here, by ascending id, of weight * down(silu(gate x) * up x).
   virtual void moe(Tensor y /*[T, H] float32*/, Tensor x /*[T, H]*/, Tensor ids, Tensor weights, const ExpertWeights&) = 0;
+  // moe() and, added to it, a gated network that every row passes.
+  virtual void moe_with_shared(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights& shared);
+  // y = the gated network of x.
+  void gated_network(Tensor y /*[T, H] compute or float32*/, Tensor x /*[T, H]*/, const GatedWeights&);
 
   // Draws or picks one token per row and reports log-probabilities of the unmodified logits. `logits` is scratch: penalties and
   // masks are written into it. Results are on the host; waits.
   virtual void sample(std::span<SampleResult> out, Tensor logits /*float32 [R, V]*/, std::span<const SamplingRow>) = 0;
+  // The same without waiting where there is a device: `out` is filled by the next call that waits, sync() among them.
+  virtual void sample_later(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) { sample(out, logits, rows); }
 };
 
 // Scratch taken while one of these lives is given back when it ends: a layer's temporaries, so that a model's

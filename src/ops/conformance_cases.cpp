@@ -415,25 +415,15 @@ void add_route(Cases& cases, int64_t t, int64_t e, const RouterSpec& spec, bool 
   });
 }
 
+// `shared`: width of a gated network beside the experts, or 0.
 void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int first, int count, DType x_type,
-             const WeightFormat& w_type, int slices) {
+             const WeightFormat& w_type, int slices, int64_t shared = 0) {
   add_case(cases,
-           fmt::format("moe {} tokens {}x{} experts [{}, {}) of {} top {} {} {}{}", t, h, f, first, first + count, e, k,
-                       short_name(x_type), short_name(w_type), slices > 1 ? " sliced" : ""),
+           fmt::format("moe{} {} tokens {}x{} experts [{}, {}) of {} top {} {} {}{}", shared > 0 ? fmt::format(" shared {}", shared) : "", t, h, f,
+                       first, first + count, e, k, short_name(x_type), short_name(w_type), slices > 1 ? " sliced" : ""),
            tolerance(x_type), [=](Inputs& in) {
-             std::vector<int32_t> ids;
-             for (int64_t i = 0; i < t; ++i) {
-               std::vector<int32_t> all(static_cast<size_t>(e));
-               for (size_t j = 0; j < all.size(); ++j) all[j] = static_cast<int32_t>(j);
-               for (size_t j = 0; j < static_cast<size_t>(k); ++j) {
-                 std::swap(all[j], all[j + static_cast<size_t>(in.uniform(e - static_cast<int>(j)))]);
-               }
-               std::sort(all.begin(), all.begin() + k);
-               ids.insert(ids.end(), all.begin(), all.begin() + k);
-             }
-             Tensor id = in.ints(ids);
-             id = id.view({t, k});
-             const Tensor weights = in.normals(kF32, {t, k}), x = in.normals(x_type, {t, h + 3}).columns(0, h);
+             const Tensor id = in.choices(t, k, e);
+             const Tensor weights = in.normals(kF32, {t, k}), x = in.normals(x_type, {t, h + (h % 64 == 0 ? 8 : 3)}).columns(0, h);
              const Tensor y = in.poisoned(kF32, {t, h});
              Backend& be = in.backend();
              auto w = std::make_shared<ExpertWeights>(be.make_experts(first, count, h, f, w_type, slices));
@@ -442,10 +432,15 @@ void add_moe(Cases& cases, int64_t t, int64_t h, int64_t f, int e, int k, int fi
                be.pack_expert(*w, i, gate, up, in.weight(w_type, {h, f}, 0.2f));
              }
              const double pairs = static_cast<double>(t * k) * count / e, active = std::min<double>(pairs, count);
-             return PreparedCase{[=, &be] { be.moe(y, x, id, weights, *w); },
-                                 {y},
-                                 6.0 * pairs * static_cast<double>(h * f),
-                                 3.0 * active * w_type.bytes() * static_cast<double>(h * f)};
+             GatedWeights beside;
+             if (shared > 0) {
+               beside.gate_up = be.pack_linear(in.weight(w_type, {2 * shared, h}, 0.2f), {}, 1);
+               beside.down = be.pack_linear(in.weight(w_type, {h, shared}, 0.2f), {}, slices);
+             }
+             const double elements = static_cast<double>(h * f), more = static_cast<double>(h * shared);
+             return PreparedCase{[=, &be] { shared > 0 ? be.moe_with_shared(y, x, id, weights, *w, beside) : be.moe(y, x, id, weights, *w); }, {y},
+                                 6.0 * (pairs * elements + static_cast<double>(t) * more),
+                                 3.0 * (active * elements + more) * w_type.bytes()};
            });
   mark_host_only(cases, w_type);
 }
@@ -471,6 +466,12 @@ Cases conformance_cases() {
     for (const int64_t t : {0, 1, 40}) add_moe(cases, t, 70, 24, 8, 3, 0, 8, x, w, 1);
     add_moe(cases, 40, 64, 48, 8, 3, 2, 3, x, w, 8);
     add_moe(cases, 300, 40, 20, 6, 2, 0, 6, x, w, 4);
+    for (const int64_t rows : {1, 3, 8, 13, 16, 17}) {  // up to 16 rows of wide enough weights have kernels of their own
+      add_moe(cases, rows, 192, 64, 24, 6, 0, 24, x, w, 1);
+      add_moe(cases, rows, 192, 64, 24, 6, 5, 9, x, w, 1, 128);
+      add_moe(cases, rows, 256, 128, 8, 8, 0, 8, x, w, 1, 128);
+    }
+    add_moe(cases, 7, 128, 64, 8, 2, 0, 8, x, w, 1, 96);  // the shared width is no whole number of experts
   }
   for (const DType type : {DType::kF8E4M3, DType::kI8}) {
     const WeightFormat coarse(type, 128), fine(type, 16);

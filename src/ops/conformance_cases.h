@@ -35,6 +35,7 @@ class Inputs {
   Inputs(Backend& backend, uint32_t seed) : backend_(backend), random_(seed) {}
 
   Backend& backend() { return backend_; }
+  Tensor choices(int64_t rows, int k, int of);  // int32 [rows, k]: different numbers below `of`, ascending
   int uniform(int below) { return static_cast<int>(random_() % static_cast<uint32_t>(below)); }
   float normal() { return normal_(random_); }
 

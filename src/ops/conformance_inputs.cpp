@@ -34,6 +34,18 @@ WeightMatrix Inputs::weight(const WeightFormat& f, std::initializer_list<int64_t
   return {normals(f.scaled() ? DType::kF32 : f.type, shape, scale), f};
 }
 
+Tensor Inputs::choices(int64_t rows, int k, int of) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < rows; ++i) {
+    std::vector<int32_t> all(static_cast<size_t>(of));
+    for (size_t j = 0; j < all.size(); ++j) all[j] = static_cast<int32_t>(j);
+    for (size_t j = 0; j < static_cast<size_t>(k); ++j) std::swap(all[j], all[j + static_cast<size_t>(uniform(of - static_cast<int>(j)))]);
+    std::sort(all.begin(), all.begin() + k);
+    ids.insert(ids.end(), all.begin(), all.begin() + k);
+  }
+  return ints(ids).view({rows, k});
+}
+
 Tensor Inputs::ints(const std::vector<int32_t>& values) {
   Tensor x = backend_.alloc(MemoryKind::kWorkspace, DType::kI32, {static_cast<int64_t>(values.size())});
   backend_.upload(x, values.data());

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -107,11 +108,63 @@ struct Rank {
   Comm& all;
 };
 
+// Results of attention merged on their way, against the same in double. Some ranks saw nothing of some heads, and their
+// values there are NaN.
+template <typename T>
+void merge_case(const Rank& r, DType type, int64_t tokens, int64_t heads, int64_t d, float (*read)(T), T (*write)(float)) {
+  const int ranks = r.all.size();
+  const int64_t all_heads = heads * ranks, n = tokens * all_heads;
+  auto value = [&](int rank, int64_t i) { return static_cast<float>(test::hash_of(rank, i, 5) % 2001) / 1000.0f - 1.0f; };
+  auto lse = [&](int rank, int64_t row) {
+    const uint64_t h = test::hash_of(rank, row, 6);
+    return h % 5 == 0 ? (h % 2 == 0 ? -INFINITY : NAN) : static_cast<float>(h % 4001) / 500.0f - 4.0f;
+  };
+  std::vector<T> values(static_cast<size_t>(n * d)), y(static_cast<size_t>(tokens * heads * d));
+  std::vector<float> lses(static_cast<size_t>(n));
+  for (int64_t row = 0; row < n; ++row) {
+    lses[static_cast<size_t>(row)] = lse(r.rank, row);
+    for (int64_t i = row * d; i < (row + 1) * d; ++i) values[static_cast<size_t>(i)] = write(lse(r.rank, row) < INFINITY && lse(r.rank, row) > -INFINITY ? value(r.rank, i) : NAN);
+  }
+  const Tensor y_host(y.data(), type, {tokens, heads, d}), v_host(values.data(), type, {tokens, all_heads, d}), l_host(lses.data(), DType::kF32, {tokens, all_heads});
+  const DeviceBytes y_device(y_host.n_bytes()), v_device(v_host.n_bytes()), l_device(l_host.n_bytes());
+  copy(v_device.as(v_host).data, v_host.data, v_host, r.stream);
+  copy(l_device.as(l_host).data, l_host.data, l_host, r.stream);
+  if (!r.all.merge_heads(y_device.as(y_host), v_device.as(v_host), l_device.as(l_host), "case_merge")) throw RuntimeFailure("merge_heads: no peers");
+  copy(y_host.data, y_device.as(y_host).data, y_host, r.stream);
+  check(cudaStreamSynchronize(r.stream), "merge_heads");
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t row = t * all_heads + r.rank * heads + h;
+      for (int64_t i = 0; i < d; ++i) {
+        double sum = 0, weight = 0;
+        for (int k = 0; k < ranks; ++k) {
+          const float l = lse(k, row);
+          if (!(l < INFINITY && l > -INFINITY)) continue;
+          weight += std::exp(static_cast<double>(l));
+          sum += std::exp(static_cast<double>(l)) * read(write(value(k, row * d + i)));
+        }
+        const double want = weight > 0 ? sum / weight : 0, got = read(y[static_cast<size_t>((t * heads + h) * d + i)]);
+        if (!(std::abs(got - want) <= (type == DType::kF32 ? 1e-6 : 1.0 / 128))) {
+          throw RuntimeFailure(fmt::format("merge_heads {} x {} x {}: {} where {} is right on rank {}", tokens, heads, d, got, want, r.rank));
+        }
+      }
+    }
+  }
+}
+
+void merge_cases(const Rank& r) {
+  for (const int64_t tokens : {1, 3, 40}) {
+    merge_case<float>(r, DType::kF32, tokens, 3, 18, [](float x) { return x; }, [](float x) { return x; });
+    merge_case<BFloat16>(r, DType::kBF16, tokens, 8, 128, [](BFloat16 x) { return to_float(x); }, [](float x) { return to_bfloat16(x); });
+  }
+}
+
 void cases_of(const Rank& r) {
   for (const bool recorded : {false, true}) {
     StagedComm staged(r.all, r.stream, recorded);
     test::CollectiveCases(staged, recorded ? 2 : 1).run();
   }
+  merge_cases(r);
   std::vector<int> self{r.rank};
   const auto alone = r.world.group(r.rank, "alone", self);
   StagedComm staged(*alone, r.stream, false);

@@ -97,6 +97,7 @@ void ContextExchange::attend(Tensor y, Tensor q, const KvCache& cache, const Bat
 }
 
 void ContextExchange::exchange_results(Tensor y, Tensor values, Tensor lse) const {
+  if (parallel_->dcp().merge_heads(y, values, lse, "dcp_merge")) return;
   const int64_t ranks = group_size(), n = y.dim(0), heads = y.dim(1), d = y.dim(2);
   Messages messages(ranks);
   const int value_field = messages.add(values.dtype, n, heads, d), lse_field = messages.add(DType::kF32, n, heads, 1);

@@ -1,31 +1,29 @@
 // Gated feed-forward network: down(silu(gate x) * up x).
 #pragma once
-#include "model/layers/row_parallel.h"
+#include "model/layers/scope.h"
 
 namespace braid {
 
 class GatedMlp {
  public:
   GatedMlp(const Scope& s, int64_t width, const char* name = "mlp_down")
-      : backend_(&s.backend()),
-        gate_up_(s.linear({{"gate_proj", Role::kGateUp, width}, {"up_proj", Role::kGateUp, width}}, s.config().hidden)),
-        down_(s / "down_proj", Role::kDown, s.config().hidden, width, name) {}
+      : backend_(&s.backend()), tp_(&s.parallel().tp()),
+        weights_{s.linear({{"gate_proj", Role::kGateUp, width}, {"up_proj", Role::kGateUp, width}}, s.config().hidden),
+                 (s / "down_proj").row_parallel(Role::kDown, s.config().hidden, width)},
+        name_(name) {}
 
-  void partial(Tensor y, Tensor x) const { down_.partial(y, activated(x)); }  // y float32 [T, H], to be summed over tp
-  void operator()(Tensor y, Tensor x) const { down_(y, activated(x)); }       // y whole
-
- private:
-  Tensor activated(Tensor x) const {
-    Tensor gate_up = backend_->scratch(x.dtype, {x.dim(0), gate_up_.n});
-    backend_->linear(gate_up, x, gate_up_);
-    Tensor y = backend_->scratch(x.dtype, {x.dim(0), gate_up_.n / 2});
-    backend_->silu_mul(y, gate_up);
-    return y;
+  const GatedWeights& weights() const { return weights_; }
+  void partial(Tensor y, Tensor x) const { backend_->gated_network(y, x, weights_); }  // y float32 [T, H], to be summed over tp
+  void operator()(Tensor y, Tensor x) const {  // y whole
+    partial(y, x);
+    tp_->all_reduce(y, name_);
   }
 
+ private:
   Backend* backend_;
-  LinearWeight gate_up_;  // [2F, H], gate rows first
-  RowParallel down_;
+  Comm* tp_;
+  GatedWeights weights_;
+  const char* name_;
 };
 
 }  // namespace braid

@@ -48,10 +48,7 @@ void Moe::operator()(Tensor y, Tensor x) const {
     return;
   }
   if (!parallel_->reproducible()) {  // they meet first, so that half as much is sent
-    Tensor shared = backend_->scratch(DType::kF32, {n, hidden});
-    backend_->moe(y, x, ids, weights, experts_);
-    shared_->partial(shared, x);
-    backend_->add(y, shared);
+    backend_->moe_with_shared(y, x, ids, weights, experts_, shared_->weights());
     parallel_->tp().all_reduce(y, "moe_out");
     return;
   }

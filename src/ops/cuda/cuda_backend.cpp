@@ -71,7 +71,19 @@ void CudaBackend::begin_step() {
 
 void CudaBackend::sync() {
   CUDA_CHECK(cudaStreamSynchronize(stream_));
+  for (const auto& finish : when_waited_) finish();
+  when_waited_.clear();
   staging_.clear();
+}
+
+void* CudaBackend::staged(int64_t size) {
+  void* pinned = staging_.take(size);
+  if (!pinned) {
+    sync();
+    pinned = staging_.take(size);
+    BRAID_CHECK(pinned, "{} bytes of pinned memory, {} are there", size, staging_.size());
+  }
+  return pinned;
 }
 
 void CudaBackend::upload(Tensor device, const void* host) {
@@ -79,11 +91,7 @@ void CudaBackend::upload(Tensor device, const void* host) {
   if (size == 0) return;
   BRAID_CHECK(device.dense() || device.rank == 2);
   if (size <= staging_.size() / 4) {
-    void* pinned = staging_.take(size);
-    if (!pinned) {
-      sync();
-      pinned = staging_.take(size);
-    }
+    void* const pinned = staged(size);
     std::memcpy(pinned, host, static_cast<size_t>(size));
     host = pinned;
   }

@@ -1,5 +1,5 @@
 // The backend for NVIDIA GPUs (compute capability 8.0 and up; Hopper has its own kernels where they pay). One stream;
-// every operation but download(), sync() and sample() only puts work on it: no operation waits, allocates outside the
+// every operation but download(), sync(), sample() and, rarely, upload() only puts work on it: no operation waits, allocates outside the
 // scratch arena or reads device values on the host, so that a step can be recorded as a graph once it has run. The
 // drivers here check shapes and choose; kernels are in *.cu behind the plain functions of kernels.h.
 //
@@ -13,6 +13,9 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <vector>
+
 #include "ops/backend.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/cuda_memory.h"
@@ -22,7 +25,7 @@
 
 namespace braid {
 
-// Pinned memory for uploads in flight. Starts anew whenever the stream has been waited for.
+// Pinned memory for transfers in flight. Starts anew whenever the stream has been waited for.
 class Staging {
  public:
   explicit Staging(int64_t size);
@@ -98,14 +101,21 @@ class CudaBackend final : public Backend {
   void gather_cache(Tensor rows, const KvCache&, Tensor slots) override;
   void route(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterSpec&) override;
   void moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&) override;
-  void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow>) override;
+  void moe_with_shared(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights& shared) override;
+  void sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) override {
+    sample_later(out, logits, rows);
+    sync();
+  }
+  void sample_later(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow>) override;
 
  private:
   static constexpr int64_t kTileRows = 16;  // up to here our own tiles are at least as fast as cuBLASLt
 
+  void* staged(int64_t size);         // pinned memory, up to staging_.size()
   Tensor keep(Tensor w);              // weights of the same type and shape on the device; w lies on either side
   void put(Tensor device, Tensor w);  // the same into memory that is there already
   void product(const cuda::ProductArgs&);
+  bool moe_few(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights* shared);  // false: not for it
   void moe_rows(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&);
   bool latent_decode(Tensor y, Tensor lse, Tensor q, const KvCache&, const AttentionSpec&, const BatchMeta&);
   void attend(cuda::AttentionArgs, int64_t tokens, int64_t longest);
@@ -116,6 +126,7 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_ = nullptr;
   CudaMemory memory_;
   Staging staging_;
+  std::vector<std::function<void()>> when_waited_;  // for the next sync(); may read what staging_ holds
   LtProducts lt_;
   std::shared_ptr<PinnedPool> pinned_;  // of weights being loaded
 };

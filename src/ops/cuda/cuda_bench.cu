@@ -4,6 +4,7 @@
 // and the rate of a large product are measured first.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -105,14 +106,18 @@ class Bench {
     words_ = words;
   }
 
+  LinearWeight linear_weight(int64_t n, int64_t k) {
+    LinearWeight w;
+    w.n = n, w.k = k, w.stored = kBF16, w.packed = random(kBF16, {n, k});
+    return w;
+  }
+
   void linear(int64_t m, int64_t n, int64_t k, DType y_type) {
     const std::string name = "linear m " + std::to_string(m) + " " + std::to_string(n) + "x" + std::to_string(k);
     const double bytes = 2.0 * static_cast<double>(n * k + m * k) + static_cast<double>(m * n) * size_of(y_type);
     time(name, bytes, 2.0 * static_cast<double>(m * n * k), [&] {
       const Tensor x = random(kBF16, {m, k}), y = random(y_type, {m, n});
-      LinearWeight w;
-      w.n = n, w.k = k, w.stored = kBF16, w.packed = random(kBF16, {n, k});
-      return [this, x, y, w] { backend_->linear(y, x, w); };
+      return [this, x, y, w = linear_weight(n, k)] { backend_->linear(y, x, w); };
     });
   }
 
@@ -126,7 +131,8 @@ class Bench {
     });
   }
 
-  void moe(int64_t m, int experts, int top_k, int64_t hidden, int64_t ffn) {
+  // `shared`: experts' width of the network that every row passes beside them, or 0.
+  void moe(int64_t m, int experts, int top_k, int64_t hidden, int64_t ffn, int64_t shared) {
     std::vector<int32_t> ids;
     std::vector<bool> used(static_cast<size_t>(experts));
     for (int64_t t = 0; t < m; ++t) {
@@ -140,15 +146,19 @@ class Bench {
       ids.insert(ids.end(), row.begin(), row.end());
     }
     const auto active = static_cast<double>(std::count(used.begin(), used.end(), true));
-    const std::string name = "moe m " + std::to_string(m) + " " + std::to_string(experts) + " top " + std::to_string(top_k);
-    time(name, active * 6.0 * static_cast<double>(hidden * ffn), 6.0 * static_cast<double>(m * top_k * hidden * ffn), [&] {
+    const std::string name = "moe m " + std::to_string(m) + " " + std::to_string(experts) + " top " + std::to_string(top_k) +
+                             (shared > 0 ? " shared " + std::to_string(shared) : "");
+    time(name, 6.0 * static_cast<double>(hidden) * (active * static_cast<double>(ffn) + static_cast<double>(shared)),
+         6.0 * static_cast<double>(m * hidden * (top_k * ffn + shared)), [&] {
       const Tensor x = random(kBF16, {m, hidden}), y = random(kF32, {m, hidden}), weights = random(kF32, {m, top_k});
       const Tensor id = ints(ids).view({m, top_k});
       ExpertWeights w;
       w.count = experts, w.hidden = hidden, w.ffn = ffn, w.stored = kBF16;
       w.gate_up = random(kBF16, {experts, 2 * ffn, hidden});
       w.down = random(kBF16, {experts, hidden, ffn});
-      return [this, x, y, weights, id, w] { backend_->moe(y, x, id, weights, w); };
+      if (shared == 0) return std::function<void()>([this, x, y, weights, id, w] { backend_->moe(y, x, id, weights, w); });
+      const GatedWeights beside{linear_weight(2 * shared, hidden), linear_weight(hidden, shared)};
+      return std::function<void()>([this, x, y, weights, id, w, beside] { backend_->moe_with_shared(y, x, id, weights, w, beside); });
     });
   }
 
@@ -281,9 +291,10 @@ void run(Bench& b) {
     b.linear(m, 64, 2048, kF32);
     b.heads(m, 16, 512, 128);
     b.heads(m, 16, 128, 512);
-    b.moe(m, 64, 6, 2048, 1408);
+    for (const int64_t shared : {0, 2816}) b.moe(m, 64, 6, 2048, 1408, shared);
     b.rows(m, 2048, 2816, 64);
   }
+  for (const int64_t m : {2, 4, 16}) b.moe(m, 64, 6, 2048, 1408, 2816);
   b.rows(1, 7168, 2048, 256);
   for (const DType kept : {kBF16, DType::kF8E4M3}) {
     for (const int seqs : {1, 8, 64}) b.attention(seqs, 8192, 1, 16, kept);

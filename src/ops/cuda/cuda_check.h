@@ -10,10 +10,6 @@ inline void cuda_check(cudaError_t status, const char* what, const char* file, i
   if (status != cudaSuccess) cuda_failed(what, cudaGetErrorString(status), file, line);
 }
 
-// Whether a kernel may be launched before the one in front has ended: compute capability 9.0 and up, the same for all
-// of a process's devices.
-bool overlaps_launches();
-
 }  // namespace braid
 
 #define CUDA_CHECK(call) ::braid::cuda_check((call), #call, __FILE__, __LINE__)

@@ -133,7 +133,20 @@ void CudaBackend::head_linear(Tensor y, Tensor x, const HeadWeight& w) {
   product(a);
 }
 
+bool CudaBackend::moe_few(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w, const GatedWeights* shared) {
+  if (options_.reproducible || !cuda::moe_few_takes(y, x, ids, w, shared)) return false;
+  const ScratchScope temporary(*this);
+  const Tensor gated = scratch(x.dtype, {x.dim(0), cuda::moe_few_choices(ids, w, shared), w.ffn});
+  cuda::moe_few(stream_, y, x, ids, weights, w, shared, gated);
+  return true;
+}
+
+void CudaBackend::moe_with_shared(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w, const GatedWeights& shared) {
+  if (!moe_few(y, x, ids, weights, w, &shared)) Backend::moe_with_shared(y, x, ids, weights, w, shared);
+}
+
 void CudaBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights& w) {
+  if (moe_few(y, x, ids, weights, w, nullptr)) return;
   const int64_t tokens = x.dim(0), top_k = ids.dim(1);
   const int64_t token_bytes = top_k * w.hidden * int64_t{sizeof(float)};
   const int64_t step = std::max<int64_t>(1, std::min(tokens, kPartBytes / token_bytes));

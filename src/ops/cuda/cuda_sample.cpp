@@ -35,9 +35,29 @@ void add_edits(std::vector<cuda::LogitEdit>& edits, const SamplingRow& row, int6
   }
 }
 
+// `host`: tokens, log-probabilities, ids and log-probabilities of the best `top` of each row.
+void read_samples(std::span<SampleResult> out, const int32_t* host, int64_t top, std::span<const int64_t> wanted) {
+  const auto n = static_cast<int64_t>(out.size());
+  auto float_at = [&](int64_t i) { return std::bit_cast<float>(host[i]); };
+  for (int64_t r = 0; r < n; ++r) {
+    SampleResult& result = out[static_cast<size_t>(r)];
+    result = {};
+    result.token = host[r];
+    result.bad = result.token < 0;
+    if (result.bad) continue;
+    result.logprob = float_at(n + r);
+    for (int64_t i = 0; i < wanted[static_cast<size_t>(r)]; ++i) {
+      result.top.emplace_back(host[2 * n + r * top + i], float_at(2 * n + n * top + r * top + i));
+    }
+    std::sort(result.top.begin(), result.top.end(), [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second > b.second : a.first < b.first;
+    });
+  }
+}
+
 }  // namespace
 
-void CudaBackend::sample(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) {
+void CudaBackend::sample_later(std::span<SampleResult> out, Tensor logits, std::span<const SamplingRow> rows) {
   BRAID_CHECK(out.size() == rows.size() && logits.dim(0) == static_cast<int64_t>(rows.size()));
   if (rows.empty()) return;
   const int64_t n = logits.dim(0), vocabulary = logits.dim(1);
@@ -70,27 +90,15 @@ void CudaBackend::sample(std::span<SampleResult> out, Tensor logits, std::span<c
   cuda::sample(stream_, {logits.as<float>(), logits.stride[0], static_cast<int32_t>(n), static_cast<int32_t>(vocabulary),
                          static_cast<const cuda::SampleRow*>(send(host_rows)),
                          static_cast<cuda::LogitEdit*>(send(edits)), static_cast<const uint32_t*>(send(masks)),
-                         static_cast<uint64_t*>(scratch(DType::kI64, {n, vocabulary}).data), ints, floats + n,
+                         static_cast<uint64_t*>(scratch(DType::kI64, {n, vocabulary}).data),
+                         static_cast<cuda::RowPart*>(scratch(DType::kU8, {n * cuda::kRowParts * static_cast<int64_t>(sizeof(cuda::RowPart))}).data), ints, floats + n,
                          ints + 2 * n, floats + 2 * n + n * top, static_cast<int32_t>(top)});
 
-  std::vector<int32_t> host(static_cast<size_t>(results.n_elements()));
-  download(host.data(), results);
-  auto float_at = [&](int64_t i) { return std::bit_cast<float>(host[static_cast<size_t>(i)]); };
-  for (int64_t r = 0; r < n; ++r) {
-    SampleResult& result = out[static_cast<size_t>(r)];
-    result = {};
-    result.token = host[static_cast<size_t>(r)];
-    result.bad = result.token < 0;
-    if (result.bad) continue;
-    result.logprob = float_at(n + r);
-    const int64_t wanted = std::min<int64_t>(rows[static_cast<size_t>(r)].n_top_logprobs, vocabulary);
-    for (int64_t i = 0; i < wanted; ++i) {
-      result.top.emplace_back(host[static_cast<size_t>(2 * n + r * top + i)], float_at(2 * n + n * top + r * top + i));
-    }
-    std::sort(result.top.begin(), result.top.end(), [](const auto& a, const auto& b) {
-      return a.second != b.second ? a.second > b.second : a.first < b.first;
-    });
-  }
+  const auto* const host = static_cast<const int32_t*>(staged(results.n_bytes()));
+  CUDA_CHECK(cudaMemcpyAsync(const_cast<int32_t*>(host), ints, static_cast<size_t>(results.n_bytes()), cudaMemcpyDeviceToHost, stream_));
+  std::vector<int64_t> wanted;
+  for (const SamplingRow& r : rows) wanted.push_back(std::min<int64_t>(r.n_top_logprobs, vocabulary));
+  when_waited_.push_back([out, host, top, wanted = std::move(wanted)] { read_samples(out, host, top, wanted); });
 }
 
 }  // namespace braid

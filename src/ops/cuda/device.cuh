@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/cuda/cuda_check.h"
+#include "tensor/launch.cuh"
 #include "tensor/tensor.h"
 
 namespace braid {
@@ -82,32 +83,6 @@ void for_float_type(DType t, F f) {
     case DType::kF8E4M3: return f(Float8E4M3{});
     default: return f(0.0f);
   }
-}
-
-// The first thing every kernel does: the next one may get its blocks ready, and this one waits until what was asked for
-// before it is done (see launch()).
-__device__ inline void begin_after_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// Starts a kernel. On Hopper its blocks may be placed while the kernel in front still runs, which takes most of a launch's
-// cost out of a chain of short kernels; order is kept by begin_after_previous(). CUDA_CHECK_LAUNCH comes after it.
-template <typename... P, typename... A>
-void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... args) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = overlaps_launches() ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, P(args)...);
 }
 
 template <typename T>

@@ -88,8 +88,8 @@ int multiprocessors() {
   return n;
 }
 
-// Query rows of a tile: 64, or for a float8 cache the fewest that hold them all.
-int rows_of_tile(bool float8, int rows) { return !float8 || rows > 32 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8; }
+// Query rows of a tile: 64, or for a float8 cache the fewest that hold them all, up to 32.
+int rows_of_tile(bool float8, int rows) { return !float8 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8; }
 
 MlaPlan sizes(bool float8, int max_q_len, int n_heads) {
   MlaPlan plan;

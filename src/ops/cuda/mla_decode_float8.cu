@@ -1,15 +1,18 @@
 // Latent attention's decode kernel for a float8 (e4m3) cache (sm_90a).
 //
 // Half the bytes leave half the time, so the matrix units are not fed 64 rows where there are fewer: the products are
-// turned around, cached tokens or lanes being the 64 rows and the query rows (kN = 8, 16, 32 or 64) the columns:
+// turned around, cached tokens or lanes being the 64 rows and the query rows (kN = 8, 16 or 32) the columns:
 //   S^T [tokens x kN] = K Q^T      O^T [512 x kN] += V^T P^T
-// K and V^T come from registers: each thread reads its bytes from shared memory and widens them to float16, which holds
-// every e4m3 value; queries are scaled by a power of two into float16's range. A tile is 128 tokens. Two warpgroups
-// each score 64 of them, agree on the maximum (raised seldom, see kRaise), and each adds 256 output lanes. A third
-// warpgroup fetches rows, one copy each, padded to kStride bytes, so that reads down a column touch different banks.
+// K's bytes go into the products as they are, against queries as a sum of two e4m3 numbers (exact but for the smallest
+// lanes), some lanes at a time, because such products are summed coarsely. V^T is widened to float16, which holds every
+// e4m3 value. Both come from registers, which each thread fills from shared memory. A tile is 128 tokens. Two
+// warpgroups each score 64 of them, agree on the maximum (raised seldom, see kRaise), and each adds 256 output lanes. A
+// third warpgroup fetches cache rows, 16 consecutive tokens a copy.
 //
-// Within 16 tokens, row 2i of a product is token i and row 2i + 1 token i + 4 (again with 8 added), which keeps the row
-// reads free of bank conflicts too. Within 64 lanes the order of summation follows the 16 bytes that a thread reads.
+// A slot is 64 tokens in four such runs, 16 bytes apart. Rows of products are counted across the runs (token_of), so
+// that neither reads along rows nor reads down columns meet in the same banks.
+#include <cuda_fp8.h>
+
 #include "ops/cuda/mla_plan.cuh"
 #include "ops/cuda/mla_ptx.cuh"
 
@@ -20,9 +23,10 @@ namespace braid {
 namespace {
 
 constexpr int kSlotTokens = 64, kTokens = 128;  // tokens of a ring slot and of a tile
-constexpr int kStride = kMlaRow + 16;
-constexpr int kSlotBytes = kSlotTokens * kStride;
-constexpr int kPieces = 9;
+constexpr int kRunBytes = 16 * kMlaRow + 16;    // of 16 consecutive tokens
+constexpr int kSlotBytes = kSlotTokens / 16 * kRunBytes;
+constexpr int kGroups = kMlaRow / 64;  // of 64 lanes
+constexpr int kPieces = (kMlaRow + 127) / 128;
 constexpr int kThreads = 384;
 constexpr float kRaise = 8.0f;  // log2 units by which scores may pass the running maximum
 constexpr float kLift = 6.0f;   // numerators are 2^(score - maximum + kLift): away from float16's smallest numbers
@@ -34,8 +38,8 @@ constexpr int kSlots = kN <= 16   ? 5
 
 template <int kN>
 struct Shared {
-  alignas(1024) uint8_t q[kPieces][kN * 128];  // 64 lanes each, 128-byte swizzle
-  alignas(1024) uint8_t p[2][kN * 128];        // 64 tokens each
+  alignas(1024) uint8_t q[kPieces][2 * kN * 128];  // 128 lanes each, 128-byte swizzle: coarse rows, then what they lack
+  alignas(1024) uint8_t p[2][kN * 128];            // 64 tokens each
   alignas(1024) uint8_t kv[kSlots<kN>][kSlotBytes];
   float scale[kN];  // of raw scores, to log2 units
   int visible[kN];
@@ -65,8 +69,9 @@ __device__ bool consumers_any(bool mine) {
   return any != 0;
 }
 
-// Token of product row `row` (0..63).
-__device__ int token_of(int row) { return (row & ~7) + (row & 7) / 2 + (row & 1) * 4; }
+// Which of a slot's 64 tokens product row `row` is, and where it lies.
+__device__ int token_of(int row) { return row % 8 / 2 * 16 + row / 8 * 2 + row % 2; }
+__device__ int place_of(int row) { return row % 8 / 2 * kRunBytes + (row / 8 * 2 + row % 2) * kMlaRow; }
 
 __device__ uint32_t widen(uint32_t two_bytes) {
   uint32_t halves;
@@ -100,26 +105,26 @@ __device__ void load_loop(Shared<kN>& sm, const MlaPlan& plan, MlaWalk walk) {
         from = static_cast<const uint8_t*>(a.cache) + slot * kMlaRow;
       }
       uint64_t* full = &sm.full[ring.slot];
-      uint8_t* to = sm.kv[ring.slot] + run * kStride;
+      uint8_t* to = sm.kv[ring.slot] + run / 16 * kRunBytes;
       barrier_wait(&sm.empty[ring.slot], ring.phase ^ 1);
       if (here < 16) {  // zeros past the context, since whatever lies there may be no number
-        for (int i = here * kStride + lane * 16; i < 16 * kStride; i += 512)
+        for (int i = here * kMlaRow + lane * 16; i < 16 * kMlaRow; i += 512) {
           *reinterpret_cast<uint4*>(to + i) = uint4{};
+        }
         fence_async_proxy();
         __syncwarp();
       }
       if (lane == 0) {
         barrier_expect(full, here * kMlaRow);
-#pragma unroll 4
-        for (int i = 0; i < here; ++i) load_bytes(to + i * kStride, from + i * kMlaRow, kMlaRow, full, hint);
+        if (here > 0) load_bytes(to, from, here * kMlaRow, full, hint);
       }
       __syncwarp();
     }
   }
 }
 
-// Queries of the item into shared memory, one warp a row: float16 with a power of two taken out, lanes in the order in
-// which score_product() sums them.
+// Queries of the item into shared memory, one warp a row, scaled by a power of two into e4m3's range, lanes in the
+// order in which score_product() sums them: lane 16 c + 8 t + 4 h + i of 64 is number 16 h + 4 c + i of step t.
 template <int kN>
 __device__ void load_queries(Shared<kN>& sm, const MlaPlan& plan, const MlaItem& item) {
   const MlaDecodeArgs& a = plan.args;
@@ -127,21 +132,28 @@ __device__ void load_queries(Shared<kN>& sm, const MlaPlan& plan, const MlaItem&
   for (int row = threadIdx.x / 32; row < kN; row += 8) {
     const bool used = row < item.rows;
     const auto* q = static_cast<const __nv_bfloat16*>(a.q) + (static_cast<int64_t>(item.first_row) + row) * kMlaRow;
-    float2 x[kPieces];
+    float2 x[kGroups];
     float most = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       x[i] = used ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(q + i * 64 + 2 * lane)) : float2{};
       most = fmaxf(most, fmaxf(fabsf(x[i].x), fabsf(x[i].y)));
     }
     for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    const int exponent = most > 0.0f ? min(max(ilogbf(most), -100), 100) : 0;
+    const int exponent = most > 0.0f ? min(max(ilogbf(most), -100), 100) - 7 : 0;  // the largest to 128 .. 256
     const float down = exp2f(static_cast<float>(-exponent));
-    const int lane64 = 2 * lane, c = lane64 / 16, step = lane64 % 16 / 4, high = lane64 % 4 / 2;
+    const int c = lane / 8, step = lane % 8 / 4, half = lane % 4 / 2;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      uint8_t* to = sm.q[i] + row * 128 + ((2 * step + high) ^ (row & 7)) * 16 + c * 4;
-      *reinterpret_cast<__half2*>(to) = __floats2half2_rn(x[i].x * down, x[i].y * down);
+    for (int i = 0; i < kGroups; ++i) {
+      const float2 scaled = make_float2(x[i].x * down, x[i].y * down);
+      const __nv_fp8x2_storage_t coarse = __nv_cvt_float2_to_fp8x2(scaled, __NV_SATFINITE, __NV_E4M3);
+      const float2 kept = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(coarse, __NV_E4M3)));
+      const __nv_fp8x2_storage_t rest =
+          __nv_cvt_float2_to_fp8x2(make_float2(scaled.x - kept.x, scaled.y - kept.y), __NV_SATFINITE, __NV_E4M3);
+      const int chunk = (2 * i + step) % 4 * 2 + half;
+      uint8_t* to = sm.q[i / 2] + row * 128 + (chunk ^ (row & 7)) * 16 + 4 * c + 2 * (lane % 2);
+      *reinterpret_cast<__nv_fp8x2_storage_t*>(to) = coarse;
+      *reinterpret_cast<__nv_fp8x2_storage_t*>(to + kN * 128) = rest;
     }
     if (lane == 0) {
       sm.scale[row] = plan.score_scale * exp2f(static_cast<float>(exponent));
@@ -152,49 +164,51 @@ __device__ void load_queries(Shared<kN>& sm, const MlaPlan& plan, const MlaItem&
   fence_async_proxy();
 }
 
-// Bytes of 64 lanes for the scores and the operands made of them: four steps of 16 lanes.
-struct RowPiece {
-  uint4 low, high;
-  __device__ void read(const uint8_t* row) {
-    low = *reinterpret_cast<const uint4*>(row);
-    high = *reinterpret_cast<const uint4*>(row + 8 * kStride);
-  }
-  __device__ void widen_to(uint32_t (&a)[4][4]) const {
-    const uint32_t g[4] = {low.x, low.y, low.z, low.w}, h[4] = {high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      a[i][0] = widen(g[i] & 0xffff), a[i][2] = widen(g[i] >> 16);
-      a[i][1] = widen(h[i] & 0xffff), a[i][3] = widen(h[i] >> 16);
-    }
-  }
-};
+constexpr int kTogether =
+    3;  // groups of 64 lanes that are summed in the matrix units, before their sum joins the others
 
-// The bytes of a piece are read while the piece before is multiplied.
 template <int kN>
 __device__ void score_product(Shared<kN>& sm, float (&s)[kN / 2], const uint8_t* kv) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const uint8_t* row = kv + (warp * 16 + token_of(lane / 4)) * kStride + lane % 4 * 16;
+  const uint8_t* row = kv + place_of(warp * 16 + lane / 4) + lane % 4 * 16;
   const uint64_t q = operand(smem_address(sm.q), 1024);
-  RowPiece piece[2];
-  uint32_t a[2][4][4];
-  piece[0].read(row);
+  uint4 low[2][kTogether], high[2][kTogether];
+  const auto read = [&](int first) {
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    if (i + 1 < kPieces) piece[(i + 1) % 2].read(row + (i + 1) * 64);
-    piece[i % 2].widen_to(a[i % 2]);
+    for (int g = 0; g < kTogether; ++g) {
+      low[first / kTogether % 2][g] = *reinterpret_cast<const uint4*>(row + (first + g) * 64);
+      high[first / kTogether % 2][g] = *reinterpret_cast<const uint4*>(row + (first + g) * 64 + 2 * kMlaRow);
+    }
+  };
+  read(0);
+#pragma unroll
+  for (int first = 0; first < kGroups; first += kTogether) {
+    float part[kN];
+#pragma unroll
+    for (int i = 0; i < kN; ++i) part[i] = 0.0f;
+    product_pin(part);
     product_fence();
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      product_narrow<kN>(s, a[i % 2][step], q + (i * kN * 128 + step * 32) / 16, i + step > 0);
+    for (int g = 0; g < kTogether; ++g) {
+      const uint4 x = low[first / kTogether % 2][g], y = high[first / kTogether % 2][g];
+      const uint32_t a[2][4] = {{x.x, y.x, x.y, y.y}, {x.z, y.z, x.w, y.w}};
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        const int step = 2 * (first + g) + t;
+        product_bytes<kN>(part, a[t], q + (step / 4 * 2 * kN * 128 + step % 4 * 32) / 16, 1);
+      }
     }
     product_commit();
-    product_wait<1>();
+    if (first + kTogether < kGroups) read(first + kTogether);
+    product_wait<0>();
+    product_pin(part);
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) s[i] += part[i] + part[kN / 2 + i];
   }
-  product_wait<0>();
-  product_pin(s);
 }
 
-// The same for 16 lanes by 64 tokens of the values, transposed on the way: row 8h + g of a product is lane 2g + h.
+// Bytes of 16 lanes by 64 tokens of the values and the operands made of them, transposed on the way: row 8h + g of a
+// product is lane 2g + h.
 struct ColumnPiece {
   uint32_t r[8];
   __device__ void read(uint32_t address) {
@@ -202,7 +216,7 @@ struct ColumnPiece {
     for (int half = 0; half < 2; ++half) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                    : "=r"(r[4 * half]), "=r"(r[4 * half + 1]), "=r"(r[4 * half + 2]), "=r"(r[4 * half + 3])
-                   : "r"(address + half * 32 * kStride)
+                   : "r"(address + half * 8 * kMlaRow)
                    : "memory");
     }
   }
@@ -219,7 +233,7 @@ struct ColumnPiece {
 template <int kN>
 __device__ void value_product(Shared<kN>& sm, float (&o)[4][kN / 2], const uint8_t* first, const uint8_t* second) {
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const int at = (lane / 8 * 8 + token_of(lane % 8)) * kStride + group * 256 + warp * 16;
+  const int at = place_of(lane) + group * 256 + warp * 16;
   const uint32_t kv[2] = {smem_address(first) + at, smem_address(second) + at};
   const uint64_t p = operand(smem_address(sm.p), 1024);
   ColumnPiece piece[2];
@@ -252,7 +266,7 @@ struct ColumnState {
   // Scales and masks scores, and says whether one passes the running maximum by too much.
   __device__ bool prepare(const Shared<kN>& sm, float (&s)[kN / 2], int first_token, bool mask) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int token = first_token + warp * 16 + token_of(lane / 4);
+    const int token = first_token + warp / 4 * 64 + token_of(warp % 4 * 16 + lane / 4);
     bool raise = false;
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) {
@@ -263,7 +277,7 @@ struct ColumnState {
       if (mask) {
         const int visible = sm.visible[column(i)];
         if (token >= visible) low = -INFINITY;
-        if (token + 8 >= visible) high = -INFINITY;
+        if (token + 2 >= visible) high = -INFINITY;
       }
       raise |= fmaxf(low, high) > most[i] + kRaise;
     }
@@ -474,10 +488,8 @@ cudaError_t mla_decode_float8(MlaPlan plan, cudaStream_t stream) {
       return launch<8>(plan, stream);
     case 16:
       return launch<16>(plan, stream);
-    case 32:
-      return launch<32>(plan, stream);
     default:
-      return launch<64>(plan, stream);
+      return launch<32>(plan, stream);
   }
 }
 

@@ -13,4 +13,11 @@ RowGroups group_pairs(cudaStream_t, Tensor ids /*[T, k]*/, int first, int expert
 void combine_experts(cudaStream_t, Tensor y, Tensor parts /*float32 [T k, H]*/, Tensor ids, Tensor weights, int first,
                      int experts);
 
+// A whole mixture for up to kFewRows rows in the default mode; `shared`, or null, is added to it. A row's last bits may
+// depend on the rows beside it. `gated` is scratch, [T, moe_few_choices(), F].
+inline constexpr int kFewRows = 16;
+bool moe_few_takes(Tensor y, Tensor x, Tensor ids, const ExpertWeights&, const GatedWeights* shared);
+int64_t moe_few_choices(Tensor ids, const ExpertWeights&, const GatedWeights* shared);
+void moe_few(cudaStream_t, Tensor y, Tensor x, Tensor ids, Tensor weights, const ExpertWeights&, const GatedWeights* shared, Tensor gated);
+
 }  // namespace braid::cuda

@@ -77,7 +77,8 @@ __device__ void find_max(const float* logits, int n, Shared& s, float* max, int*
   __syncthreads();
 }
 
-__device__ double log_sum_exp(const float* logits, int n, float max, Shared& s) {
+// Sum of exp(logit - max).
+__device__ double sum_exp(const float* logits, int n, float max, Shared& s) {
   double sum = 0.0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < n; i += kThreads) sum += expf(logits[i] - max);
@@ -88,7 +89,50 @@ __device__ double log_sum_exp(const float* logits, int n, float max, Shared& s) 
   double total = 0.0;
   for (int w = 0; w < kWarps; ++w) total += s.doubles[w];
   __syncthreads();
-  return static_cast<double>(max) + log(total);
+  return total;
+}
+
+// Block x: a part of row y.
+__global__ __launch_bounds__(kThreads) void parts_kernel(SampleArgs a) {
+  begin_after_previous();
+  __shared__ Shared s;
+  const int begin = static_cast<int>(int64_t{a.vocabulary} * blockIdx.x / kRowParts);
+  const int n = static_cast<int>(int64_t{a.vocabulary} * (blockIdx.x + 1) / kRowParts) - begin;
+  const float* logits = a.logits + blockIdx.y * a.stride + begin;
+  RowPart part{};
+  find_max(logits, n, s, &part.max, &part.id);
+  if (s.nan) {
+    part.id = -1;
+  } else if (part.id < 0 || isinf(part.max)) {
+    part.id = begin + max(part.id, 0);
+  } else {
+    part.id += begin;
+    part.sum = sum_exp(logits, n, part.max, s);
+  }
+  if (threadIdx.x == 0) a.parts[blockIdx.y * kRowParts + blockIdx.x] = part;
+}
+
+// The whole row from its parts: largest logit, its lowest id or -1 as find_max() says, log of the sum of exponentials.
+__device__ double join_parts(const RowPart* parts, float* max, int* id) {
+  float most = -BRAID_INFINITY;
+  bool nan = false;
+  int at = -1;
+#pragma unroll
+  for (int p = 0; p < kRowParts; ++p) {
+    nan |= parts[p].id < 0;
+    if (parts[p].max > most) {
+      most = parts[p].max;
+      at = parts[p].id;
+    }
+  }
+  double sum = 0.0;
+#pragma unroll
+  for (int p = 0; p < kRowParts; ++p) {
+    if (parts[p].max > -BRAID_INFINITY) sum += parts[p].sum * exp(static_cast<double>(parts[p].max) - most);
+  }
+  *max = most;
+  *id = nan ? -1 : at;
+  return static_cast<double>(most) + log(sum);
 }
 
 // The first bin at which the measures from the top reach `target`; s.before: what the bins above it have. One warp.
@@ -264,9 +308,8 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(SampleArgs a) {
   float max;
   int token;
   if (threadIdx.x == 0) a.tokens[blockIdx.x] = -1, a.logprobs[blockIdx.x] = 0.0f;
-  find_max(logits, n, s, &max, &token);
+  const double lse = join_parts(a.parts + blockIdx.x * kRowParts, &max, &token);
   if (token < 0 || isinf(max)) return;
-  const double lse = log_sum_exp(logits, n, max, s);
   if (row.n_top > 0) best_logprobs(a, {logits, n, max, 1.0f}, row.n_top, lse, list, s);
 
   const bool edited = row.mask >= 0 || row.n_edits > 0;
@@ -307,6 +350,8 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(SampleArgs a) {
 }  // namespace
 
 void sample(cudaStream_t stream, const SampleArgs& a) {
+  launch(stream, parts_kernel, dim3(kRowParts, static_cast<unsigned>(a.n_rows)), kThreads, 0, a);
+  CUDA_CHECK_LAUNCH("sample, parts");
   launch(stream, sample_kernel, static_cast<unsigned>(a.n_rows), kThreads, 0, a);
   CUDA_CHECK_LAUNCH("sample");
 }

@@ -27,6 +27,14 @@ struct SampleRow {
   double draw;   // uniform in [0, 1)
 };
 
+// What a part of a row's logits holds: they are read by many blocks at first.
+inline constexpr int kRowParts = 16;
+struct RowPart {
+  float max;   // -infinity: nothing above it
+  int32_t id;  // the lowest with the largest logit; -1: the part holds a NaN
+  double sum;  // of exp(logit - max)
+};
+
 struct SampleArgs {
   float* logits;  // [R, V], changed
   int64_t stride;
@@ -35,6 +43,7 @@ struct SampleArgs {
   LogitEdit* edits;
   const uint32_t* masks;
   uint64_t* list;    // [R, V] room for the candidates of one bin
+  RowPart* parts;  // [R, kRowParts]
   int32_t* tokens;   // [R] -1: the row is bad
   float* logprobs;   // [R]
   int32_t* top_ids;  // [R, most_top]
