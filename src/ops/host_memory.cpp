@@ -14,9 +14,27 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kMapFrom = 1 << 20;  // blocks of this size and above are mapped
 constexpr int64_t kFirstScratch = 1 << 20;
+constexpr int64_t kLargePage = 2 << 20;
+constexpr int64_t kMostShared = 64 << 20;  // of a block made for more than the tensor that asked for it
 
-int64_t padded(int64_t size) {
-  return std::max<int64_t>(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
+int64_t rounded_up(int64_t size, int64_t to) { return (size + to - 1) / to * to; }
+int64_t padded(int64_t size) { return std::max<int64_t>(kAlignment, rounded_up(size, kAlignment)); }
+
+void* map(int64_t size) {
+  void* p = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", size));
+  return p;
+}
+
+// `size` bytes from a multiple of kLargePage on, in large pages if the system has them to give.
+char* map_large_pages(int64_t size) {
+  char* const begin = static_cast<char*>(map(size + kLargePage));
+  const int64_t before = rounded_up(reinterpret_cast<intptr_t>(begin), kLargePage) - reinterpret_cast<intptr_t>(begin);
+  if (before > 0) munmap(begin, static_cast<size_t>(before));
+  munmap(begin + before + size, static_cast<size_t>(kLargePage - before));
+  madvise(begin + before, static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint; refusal costs only speed
+  return begin + before;
 }
 
 }  // namespace
@@ -27,13 +45,13 @@ HostMemory::~HostMemory() {
 }
 
 HostMemory::Block HostMemory::make_block(int64_t size, bool huge_pages) {
-  Block b{nullptr, padded(size), size >= kMapFrom};
-  if (b.mapped) {
-    void* p = mmap(nullptr, static_cast<size_t>(b.size), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", b.size));
-    if (huge_pages) madvise(p, static_cast<size_t>(b.size), MADV_HUGEPAGE);  // a hint; refusal costs only speed
-    b.data = static_cast<char*>(p);
+  const bool mapped = size >= kMapFrom;
+  huge_pages = huge_pages && mapped;
+  Block b{nullptr, huge_pages ? rounded_up(size, kLargePage) : padded(size), mapped};
+  if (huge_pages) {
+    b.data = map_large_pages(b.size);
+  } else if (mapped) {
+    b.data = static_cast<char*>(map(b.size));
   } else {
     b.data = static_cast<char*>(std::aligned_alloc(kAlignment, static_cast<size_t>(b.size)));
     if (!b.data) throw RuntimeFailure(fmt::format("the system refused {} bytes of memory", b.size));
@@ -47,6 +65,19 @@ void HostMemory::free_block(const Block& b) {
   } else {
     std::free(b.data);
   }
+}
+
+char* HostMemory::take_lasting(int64_t size) {
+  size = padded(size);
+  if (shared_left_ < size) {
+    lasting_.push_back(make_block(std::max(size, std::clamp(shared_total_, kAlignment, kMostShared)), true));
+    shared_end_ = lasting_.back().data + lasting_.back().size;
+    shared_left_ = lasting_.back().size;
+    shared_total_ += lasting_.back().size;
+  }
+  char* p = shared_end_ - shared_left_;
+  shared_left_ -= size;
+  return p;
 }
 
 char* HostMemory::take_scratch(int64_t size) {
@@ -71,10 +102,14 @@ Tensor HostMemory::alloc(MemoryKind kind, DType dtype, std::initializer_list<int
     t.data = take_scratch(size);
     scratch_requested_ += size;
     counted = std::max(counted, scratch_requested_);
-  } else {
-    lasting_.push_back(make_block(size, kind != MemoryKind::kCache));
+    return t;
+  }
+  counted += size;
+  if (kind == MemoryKind::kCache) {
+    lasting_.push_back(make_block(size, false));
     t.data = lasting_.back().data;
-    counted += size;
+  } else {
+    t.data = take_lasting(size);
   }
   return t;
 }

@@ -1,7 +1,8 @@
 // Memory of the backends that compute on the host. Weights, caches and workspace live until the end; scratch is a bump
 // arena that begin_step() rewinds: it grows by chaining blocks and becomes one block again at the next step, so that a
-// steady state allocates nothing. Everything is aligned to 64 bytes. Large blocks come straight from the system, so
-// that pages of a big cache are committed only when they are first written. Used by one thread.
+// steady state allocates nothing. Everything is aligned to 64 bytes. Weights and workspace lie one behind another in
+// blocks of whole large pages (reading them in small ones takes twice as long); a cache comes straight from the system
+// in small pages, which are committed only when they are first written. Used by one thread.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -34,8 +35,12 @@ class HostMemory {
   static Block make_block(int64_t size, bool huge_pages);
   static void free_block(const Block&);
   char* take_scratch(int64_t size);
+  char* take_lasting(int64_t size);
 
   std::vector<Block> lasting_;
+  char* shared_end_ = nullptr;  // of the block that weights are being put into
+  int64_t shared_left_ = 0;
+  int64_t shared_total_ = 0;  // of all such blocks
   std::vector<Block> scratch_;
   int64_t scratch_offset_ = 0;     // within the last block
   int64_t scratch_step_ = 0;       // held now, padding included

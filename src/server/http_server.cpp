@@ -1,56 +1,49 @@
-// The only file that includes Asio and Beast (8 s to compile). Of Beast it uses the request parser alone; replies are
-// plain bytes. Everything below runs on the io thread unless it says otherwise.
+// The only file that includes Beast (6 s to compile), of which it uses the request parser alone; replies are plain
+// bytes. Everything below runs on the io thread unless it says otherwise.
 //
-// A connection is one coroutine that reads, and a send buffer that anyone on the io thread may append to. Reads wait
-// for readiness and then fill a buffer shared by all connections, so an idle connection holds no read buffer. Sends are
-// tried directly once per turn of the loop (flush of the dirty list), which costs one system call per stream and step,
-// and wait for writability only when the socket is full.
+// A connection is watched for reading from its first to its last byte: between requests, inside one, and while one
+// runs, when what comes is the next request or the end of a client that left. So a request on a kept connection costs
+// one wait, one read and one write. Reads fill a buffer shared by all connections, so an idle connection holds none.
+// Sends are tried directly once per turn of the loop (flush of the dirty list), which costs one system call per stream
+// and step, and wait for writability only when the socket is full.
 #include "server/http_server.h"
 
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include <atomic>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/event_loop.h"
 
 namespace braid {
 namespace {
 
-namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
-using Executor = asio::io_context::executor_type;
-using Socket = asio::basic_stream_socket<asio::ip::tcp, Executor>;
-using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, Executor>;
-using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Executor>;
-using Task = asio::awaitable<void, Executor>;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable_t<Executor>{});
 using Parser = http::request_parser<http::string_body>;
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxPipelinedBytes = 1 << 20;  // unread requests behind a running one
 constexpr size_t kMaxLingerBytes = 64 << 20;    // discarded after an early error reply, so that the client reads it
 constexpr auto kLingerTime = std::chrono::seconds(2);
+constexpr int kAcceptsPerTurn = 16;
+constexpr auto kSweepPeriod = std::chrono::milliseconds(500);
 
 std::string_view reason(int status) {
   if (status == 499) return "Client Closed Request";
@@ -62,83 +55,86 @@ Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
 }
 
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
 }  // namespace
 
 class Connection;
 
-struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
+struct HttpServer::Impl final : EventLoop::Watcher {
   Impl(HttpOptions o, HttpHandler h) : options(std::move(o)), handler(std::move(h)) {}
 
   HttpOptions options;
   HttpHandler handler;
-  // Before `io`: coroutines that never ended are destroyed with it, and their connections leave these.
-  std::unordered_set<Connection*> connections;
-  std::vector<std::weak_ptr<Connection>> dirty;  // have bytes to send since the last flush
+  EventLoop loop;
+  OwnedFd listener;
+  std::unordered_set<std::shared_ptr<Connection>> connections;
+  std::vector<std::shared_ptr<Connection>> dirty;  // have bytes to send since the last flush
   std::vector<char> scratch = std::vector<char>(kReadBytes);
   std::atomic<int> n_connections{0};
-  asio::io_context io{1};
-  Acceptor acceptor{io};
   std::thread thread;
   std::atomic<int> port{0};
-  bool closing_idle = false;
+  bool closing_idle = false, accepting = true;
   std::atomic<bool> stopped{false};
   std::mutex stopping;
 
   void bind();
-  Task accept_loop();
-  Task sweep_loop();
-  Task every_loop(std::chrono::milliseconds period, std::function<void()> task);
+  void on_ready(uint32_t events) override;  // connections to accept
+  void watch_listener(bool on);
+  void admit(OwnedFd socket);
+  void remove(const std::shared_ptr<Connection>& c);
+  void sweep();
   void mark_dirty(std::shared_ptr<Connection> c);
-  void close_all();
+  std::vector<std::shared_ptr<Connection>> all() const { return {connections.begin(), connections.end()}; }
 };
 
-class Connection : public std::enable_shared_from_this<Connection> {
+// Between requests `exchange_` is null; a request is parsed as far as it has come, handed over when it is whole, and
+// over when its reply has been sent; then the next one, which may have come already, is looked at.
+class Connection final : public EventLoop::Watcher, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(HttpServer::Impl& server, Socket socket) : server_(server), socket_(std::move(socket)) {
-    server_.connections.insert(this);
-    ++server_.n_connections;
-  }
-  ~Connection() {
-    server_.connections.erase(this);
-    --server_.n_connections;
-  }
+  Connection(HttpServer::Impl& server, OwnedFd socket) : server_(server), socket_(std::move(socket)) {}
 
-  Task run();
+  void open();
+  void on_ready(uint32_t events) override;
   void sweep(Clock::time_point now) {
     if (now > deadline_) close();
   }
   void close_when_idle() {
     last_request_ = true;
-    if (idle_) close();
+    if (idle()) close();
   }
+  void flush();  // sends what waits
   void close();  // at once; tells the running request
 
  private:
   friend class ConnectionExchange;
 
-  asio::awaitable<bool, Executor> read_request(HttpRequest& request);
-  asio::awaitable<bool, Executor> read_some();  // appends to in_; false: the client is gone
-  asio::awaitable<bool, Executor> serve(HttpRequest request);
-  Task refuse(int status, std::string message);
-  Task linger();
+  bool idle() const { return !exchange_ && !lingering_ && !parser_; }
+  void read();
+  void take_requests();
+  bool parse();  // true: a whole request is in the parser
+  bool refuse_what_is_wrong(error_code ec);
+  void serve();
+  HttpRequest take_request();
+  void refuse(int status, std::string message);
   void send(std::string_view bytes);
-  void flush();
-  void request_done();  // the reply is over and sent, or the client is gone: wakes run()
-  void gone();
+  void send_now();
+  bool over();  // the reply has been sent, and the next request may come
+  void linger();
 
-  friend struct HttpServer::Impl;
   HttpServer::Impl& server_;
-  Socket socket_;
+  OwnedFd socket_;
   std::string in_;   // read, not yet parsed
   std::string out_;  // to send, from out_sent_ on
-  size_t out_sent_ = 0;
+  size_t out_sent_ = 0, discarded_ = 0;
+  std::optional<Parser> parser_;  // of a request that has begun to come
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<class ConnectionExchange> exchange_;  // the running request
-  bool idle_ = false;                                   // waiting for the first byte of a request
+  bool continue_sent_ = false;                          // in the current request
   bool last_request_ = false;                           // close after the current one
-  bool waiting_read_ = false, waiting_write_ = false;
+  bool held_back_ = false;                              // a writer has seen the backlog above its bound
+  bool lingering_ = false, waiting_write_ = false;
   bool dirty_ = false, closed_ = false;
-  bool http_1_0_ = false;  // of the current request
 };
 
 class ConnectionExchange final : public Exchange {
@@ -223,118 +219,90 @@ class ConnectionExchange final : public Exchange {
   bool started_ = false, chunked_ = false, ended_ = false;
 };
 
+void Connection::open() {
+  server_.loop.watch(socket_.get(), EPOLLIN, *this);
+  take_requests();
+}
+
 void Connection::close() {
   if (closed_) return;
   closed_ = true;
-  error_code ignored;
-  socket_.close(ignored);
-  gone();
+  server_.loop.unwatch(socket_.get());
+  socket_.reset();
+  server_.remove(shared_from_this());
+  if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->detach();
 }
 
-void Connection::gone() {
-  const auto exchange = exchange_;  // keeps it alive over its callback
-  if (exchange) exchange->detach();
-  request_done();
+void Connection::on_ready(uint32_t events) {
+  if (!closed_ && events & EPOLLOUT) {
+    waiting_write_ = false;
+    deadline_ = Clock::time_point::max();
+    server_.loop.watch_for(socket_.get(), EPOLLIN, *this);
+    flush();
+  }
+  if (!closed_ && events & ~static_cast<uint32_t>(EPOLLOUT)) read();
 }
 
-void Connection::request_done() {
-  // Only run()'s own wait can be pending here: the send buffer is empty, or the socket is closed already.
-  error_code ignored;
-  if (waiting_read_ && !closed_) socket_.cancel(ignored);
+void Connection::read() {
+  const ssize_t n = recv(socket_.get(), server_.scratch.data(), server_.scratch.size(), 0);
+  if (n < 0 && would_block()) return;
+  if (n <= 0) return close();  // a client that leaves ends its request
+  if (lingering_) {
+    discarded_ += static_cast<size_t>(n);
+    if (discarded_ > kMaxLingerBytes) close();
+    return;
+  }
+  in_.append(server_.scratch.data(), static_cast<size_t>(n));
+  if (exchange_ && in_.size() > kMaxPipelinedBytes) return close();
+  take_requests();
 }
 
-void Connection::send(std::string_view bytes) {
-  out_ += bytes;
-  if (!dirty_ && !waiting_write_) {
-    dirty_ = true;
-    server_.mark_dirty(shared_from_this());
+void Connection::take_requests() {
+  while (!closed_ && !exchange_ && !lingering_) {
+    if (!parse()) return;
+    serve();
+    if (!over()) return;
   }
 }
 
-void Connection::flush() {
-  dirty_ = false;
-  while (!closed_ && out_sent_ < out_.size()) {
-    error_code ec;
-    out_sent_ += socket_.write_some(asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
-    if (ec == asio::error::would_block || ec == asio::error::try_again) {
-      if (out_sent_ > out_.size() / 2) out_.erase(0, std::exchange(out_sent_, 0));
-      if (waiting_write_) return;
-      waiting_write_ = true;
-      deadline_ = Clock::now() + seconds(server_.options.write_timeout_s);
-      socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code) {
-        self->waiting_write_ = false;
-        self->deadline_ = Clock::time_point::max();
-        self->flush();
-      });
-      return;
-    }
-    if (ec) return close();
+bool Connection::parse() {
+  if (!in_.empty() && !parser_) {
+    parser_.emplace();
+    parser_->eager(true);
+    parser_->header_limit(static_cast<uint32_t>(server_.options.max_header_bytes));
+    parser_->body_limit(static_cast<uint64_t>(server_.options.max_body_bytes));
+    continue_sent_ = false;
   }
-  out_.clear();
-  out_sent_ = 0;
-  if (out_.capacity() > Exchange::kBacklogHigh) out_.shrink_to_fit();
-  const auto exchange = exchange_;
-  if (!exchange) return;
-  if (exchange->ended())
-    request_done();
-  else
-    exchange->sent_all();
-}
-
-asio::awaitable<bool, Executor> Connection::read_some() {
-  waiting_read_ = true;
-  const auto [wait_error] = co_await socket_.async_wait(Socket::wait_read, kAwait);
-  waiting_read_ = false;
-  if (closed_) co_return false;
-  if (wait_error) co_return wait_error == asio::error::operation_aborted;
-  error_code ec;
-  const size_t n = socket_.read_some(asio::buffer(server_.scratch), ec);
-  if (ec == asio::error::would_block || ec == asio::error::try_again) co_return true;
-  if (ec || n == 0) co_return false;
-  in_.append(server_.scratch.data(), n);
-  co_return true;
-}
-
-// False: no more requests on this connection (what was wrong has been answered).
-asio::awaitable<bool, Executor> Connection::read_request(HttpRequest& request) {
-  Parser parser;
-  parser.eager(true);
-  parser.header_limit(server_.options.max_header_bytes);
-  parser.body_limit(server_.options.max_body_bytes);
-  bool continue_sent = false;
-  for (;;) {
+  if (!in_.empty()) {
     error_code ec;
-    if (!in_.empty()) {
-      in_.erase(0, parser.put(asio::buffer(in_), ec));
-      if (ec == http::error::need_more) ec = {};
-    }
-    if (ec == http::error::body_limit) {
-      co_await refuse(413, fmt::format("the body is larger than {} bytes", server_.options.max_body_bytes));
-      co_return false;
-    }
-    if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-      co_await refuse(431, fmt::format("the headers are larger than {} bytes", server_.options.max_header_bytes));
-      co_return false;
-    }
-    if (ec) {
-      co_await refuse(400, "not an HTTP/1.1 request: " + ec.message());
-      co_return false;
-    }
-    if (parser.is_done()) break;
-    if (parser.is_header_done() && !continue_sent &&
-        boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      continue_sent = true;
+    in_.erase(0, parser_->put(boost::asio::buffer(in_), ec));
+    if (in_.empty() && in_.capacity() > kReadBytes) in_ = {};
+    if (ec && ec != http::error::need_more) return refuse_what_is_wrong(ec);
+    if (parser_->is_done()) return true;
+    if (parser_->is_header_done() && !continue_sent_ &&
+        boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+      continue_sent_ = true;
       send("HTTP/1.1 100 Continue\r\n\r\n");
     }
-    idle_ = in_.empty() && !parser.got_some();
-    if (idle_ && (last_request_ || server_.closing_idle)) co_return false;
-    deadline_ = Clock::now() + seconds(idle_ ? server_.options.keep_alive_s : server_.options.read_timeout_s);
-    const bool more = co_await read_some();
-    idle_ = false;
-    if (!more) co_return false;
   }
-  deadline_ = Clock::time_point::max();
-  auto& message = parser.get();
+  if (idle() && (last_request_ || server_.closing_idle)) return close(), false;
+  deadline_ = Clock::now() + seconds(idle() ? server_.options.keep_alive_s : server_.options.read_timeout_s);
+  return false;
+}
+
+bool Connection::refuse_what_is_wrong(error_code ec) {
+  if (ec == http::error::body_limit)
+    refuse(413, fmt::format("the body is larger than {} bytes", server_.options.max_body_bytes));
+  else if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
+    refuse(431, fmt::format("the headers are larger than {} bytes", server_.options.max_header_bytes));
+  else
+    refuse(400, "not an HTTP/1.1 request: " + ec.message());
+  return false;
+}
+
+HttpRequest Connection::take_request() {
+  HttpRequest request;
+  auto& message = parser_->get();
   request.method = std::string(message.method_string());
   std::string_view target(message.target().data(), message.target().size());
   if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != target.npos) {
@@ -351,123 +319,131 @@ asio::awaitable<bool, Executor> Connection::read_request(HttpRequest& request) {
   }
   request.body = std::move(message.body());
   request.arrived = Clock::now();
-  if (!message.keep_alive()) last_request_ = true;
-  http_1_0_ = message.version() < 11;
-  co_return true;
+  return request;
 }
 
-// True: ready for the next request.
-asio::awaitable<bool, Executor> Connection::serve(HttpRequest request) {
-  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request), !last_request_, http_1_0_);
+void Connection::serve() {
+  if (!parser_->get().keep_alive()) last_request_ = true;
+  const bool http_1_0 = parser_->get().version() < 11;
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), take_request(), !last_request_, http_1_0);
+  parser_.reset();
+  deadline_ = Clock::time_point::max();
+  dirty_ = true;  // what the handler writes is sent here, without a place in the list
   server_.handler(exchange_);
-  if (exchange_->ended()) flush();
-  bool alive = true;
-  while (alive && !closed_ && !(exchange_->ended() && out_.empty())) {
-    alive = co_await read_some();  // a client that leaves ends the wait; so does request_done()
-    if (in_.size() > kMaxPipelinedBytes) alive = false;
-  }
-  const bool keep = alive && !closed_ && exchange_->keep_alive();
-  if (!alive) close();
-  const auto exchange = std::exchange(exchange_, nullptr);
-  exchange->detach();
-  if (!keep && !closed_) co_await linger();
-  co_return keep;
+  send_now();
 }
 
-Task Connection::refuse(int status, std::string message) {
+void Connection::refuse(int status, std::string message) {
   exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), HttpRequest{}, false, false);
   exchange_->reply({.status = status, .body = error_body(ApiError(status, "invalid_request_error", "", message))});
-  flush();
-  std::exchange(exchange_, nullptr)->detach();
-  co_await linger();
+}
+
+bool Connection::over() {
+  if (!exchange_ || !exchange_->ended() || !out_.empty()) return false;
+  const auto exchange = std::exchange(exchange_, nullptr);
+  exchange->detach();
+  if (!exchange->keep_alive()) linger();
+  return !lingering_;
 }
 
 // Closing a socket with unread bytes resets the connection and may destroy the reply on its way: first say that no more
 // will be sent, then read what the client still had to say.
-Task Connection::linger() {
+void Connection::linger() {
+  lingering_ = true;
   deadline_ = Clock::now() + kLingerTime;
-  error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
-  size_t discarded = in_.size();
-  in_.clear();
-  while (!closed_ && discarded < kMaxLingerBytes && co_await read_some()) {
-    discarded += in_.size();
-    in_.clear();
+  shutdown(socket_.get(), SHUT_WR);
+  discarded_ = in_.size();
+  in_ = {};
+  parser_.reset();
+}
+
+void Connection::send(std::string_view bytes) {
+  out_ += bytes;
+  held_back_ = held_back_ || out_.size() - out_sent_ > Exchange::kBacklogHigh;
+  if (!dirty_ && !waiting_write_) {
+    dirty_ = true;
+    server_.mark_dirty(shared_from_this());
   }
 }
 
-Task Connection::run() {
-  const auto self = shared_from_this();
-  for (;;) {
-    HttpRequest request;
-    if (!co_await read_request(request)) break;
-    if (!co_await serve(std::move(request))) break;
+void Connection::send_now() {
+  dirty_ = false;
+  while (out_sent_ < out_.size()) {
+    const ssize_t n = ::send(socket_.get(), out_.data() + out_sent_, out_.size() - out_sent_, MSG_NOSIGNAL);
+    if (n < 0 && !would_block()) return close();
+    if (n >= 0) {
+      out_sent_ += static_cast<size_t>(n);
+      continue;
+    }
+    if (out_sent_ > out_.size() / 2) out_.erase(0, std::exchange(out_sent_, 0));
+    if (waiting_write_) return;
+    waiting_write_ = true;
+    deadline_ = Clock::now() + seconds(server_.options.write_timeout_s);
+    return server_.loop.watch_for(socket_.get(), EPOLLIN | EPOLLOUT, *this);
   }
-  close();
+  out_.clear();
+  out_sent_ = 0;
+  if (out_.capacity() > Exchange::kBacklogHigh) out_.shrink_to_fit();
+  const auto exchange = exchange_;
+  if (std::exchange(held_back_, false) && exchange) exchange->sent_all();
+}
+
+void Connection::flush() {
+  if (closed_) return;
+  send_now();
+  if (over()) take_requests();
 }
 
 void HttpServer::Impl::mark_dirty(std::shared_ptr<Connection> c) {
   if (dirty.empty()) {
-    asio::post(io, [this] {
-      const auto batch = std::exchange(dirty, {});
-      for (const auto& weak : batch)
-        if (const auto connection = weak.lock()) connection->flush();
+    loop.defer([this] {
+      for (const auto& connection : std::exchange(dirty, {})) connection->flush();
     });
   }
   dirty.push_back(std::move(c));
 }
 
-Task HttpServer::Impl::accept_loop() {
-  while (acceptor.is_open()) {
-    auto [ec, socket] = co_await acceptor.async_accept(io, kAwait);
-    if (ec == asio::error::operation_aborted) break;
-    if (ec) {  // out of file descriptors, most likely: others will end
-      log_warn("cannot accept a connection: {}", ec.message());
-      Timer pause(io, std::chrono::milliseconds(50));
-      co_await pause.async_wait(kAwait);
+void HttpServer::Impl::on_ready(uint32_t) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    OwnedFd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.get() >= 0) {
+      admit(std::move(socket));
       continue;
     }
-    if (n_connections >= options.max_connections) {
-      log_warn("connection refused: {} are open, --max-connections", options.max_connections);
-      continue;
-    }
-    socket.non_blocking(true, ec);
-    socket.set_option(asio::ip::tcp::no_delay(true), ec);
-    socket.set_option(Socket::keep_alive(true), ec);  // a client whose host vanished must not hold KV blocks for ever
-    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-    asio::co_spawn(
-        io, [connection]() { return connection->run(); }, asio::detached);
+    if (would_block() || errno == ECONNABORTED) return;
+    log_warn("cannot accept a connection: {}", std::strerror(errno));  // out of file descriptors, most likely
+    return watch_listener(false);                                      // others will end: until the next sweep
   }
 }
 
-// One timer for all connections: deadlines are checked twice a second instead of armed for every read and write.
-Task HttpServer::Impl::sweep_loop() {
-  Timer timer(io);
-  while (!stopped) {
-    timer.expires_after(std::chrono::milliseconds(500));
-    co_await timer.async_wait(kAwait);
-    const auto now = Clock::now();
-    std::vector<std::shared_ptr<Connection>> all;  // close() may end coroutines, which erase from the set
-    for (Connection* c : connections) all.push_back(c->shared_from_this());
-    for (const auto& c : all) c->sweep(now);
-  }
+void HttpServer::Impl::watch_listener(bool on) {
+  if (std::exchange(accepting, on) != on) loop.watch_for(listener.get(), on ? uint32_t{EPOLLIN} : 0u, *this);
 }
 
-Task HttpServer::Impl::every_loop(std::chrono::milliseconds period, std::function<void()> task) {
-  Timer timer(io);
-  while (!stopped) {
-    timer.expires_after(period);
-    co_await timer.async_wait(kAwait);
-    if (!stopped) task();
-  }
+void HttpServer::Impl::admit(OwnedFd socket) {
+  if (n_connections >= options.max_connections)
+    return log_warn("connection refused: {} are open, --max-connections", options.max_connections);
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A client whose host vanished must not hold KV blocks for ever.
+  setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+  connections.insert(connection);
+  ++n_connections;
+  connection->open();
 }
 
-void HttpServer::Impl::close_all() {
-  error_code ignored;
-  acceptor.close(ignored);
-  std::vector<std::shared_ptr<Connection>> all;
-  for (Connection* c : connections) all.push_back(c->shared_from_this());
-  for (const auto& c : all) c->close();
+void HttpServer::Impl::remove(const std::shared_ptr<Connection>& c) {
+  connections.erase(c);
+  --n_connections;
+  loop.defer([c] {});  // the loop may still hold events of it
+}
+
+// Deadlines are checked twice a second instead of armed for every read and write.
+void HttpServer::Impl::sweep() {
+  const auto now = Clock::now();
+  for (const auto& c : all()) c->sweep(now);
+  watch_listener(true);
 }
 
 void HttpServer::Impl::bind() {
@@ -478,21 +454,22 @@ void HttpServer::Impl::bind() {
   if (const int rc =
           getaddrinfo(options.host.empty() ? nullptr : options.host.c_str(), service.c_str(), &hints, &found))
     throw Error("--host {}: {}", options.host, gai_strerror(rc));
-  asio::ip::tcp::endpoint endpoint;
-  endpoint.resize(found->ai_addrlen);
-  std::memcpy(endpoint.data(), found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
-  error_code ec;
-  acceptor.open(endpoint.protocol(), ec);
-  if (!ec) acceptor.set_option(Acceptor::reuse_address(true), ec);
-  if (!ec) acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(options.backlog, ec);
-  if (ec) throw Error("cannot listen on {} port {}: {}", options.host, options.port, ec.message());
-  port = acceptor.local_endpoint().port();
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, freeaddrinfo);
+  listener.reset(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_storage bound{};
+  socklen_t n = sizeof bound;
+  if (listener.get() < 0 || setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(listener.get(), address->ai_addr, address->ai_addrlen) != 0 ||
+      listen(listener.get(), options.backlog) != 0 ||
+      getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &n) != 0)
+    throw Error("cannot listen on {} port {}: {}", options.host, options.port, std::strerror(errno));
+  port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
 HttpServer::HttpServer(HttpOptions options, HttpHandler handler)
-    : impl_(std::make_shared<Impl>(std::move(options), std::move(handler))) {}
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(handler))) {}
 
 HttpServer::~HttpServer() { stop(); }
 
@@ -503,22 +480,22 @@ void HttpServer::start() {
     setrlimit(RLIMIT_NOFILE, &files);
   }
   impl_->bind();
-  asio::co_spawn(impl_->io, impl_->accept_loop(), asio::detached);
-  asio::co_spawn(impl_->io, impl_->sweep_loop(), asio::detached);
+  impl_->loop.watch(impl_->listener.get(), EPOLLIN, *impl_);
+  impl_->loop.every(kSweepPeriod, [impl = impl_.get()] { impl->sweep(); });
   impl_->thread = std::thread([impl = impl_.get()] {
     pthread_setname_np(pthread_self(), "braid-io");
-    const auto work = asio::make_work_guard(impl->io);
-    impl->io.run();
+    impl->loop.run();
   });
 }
 
 void HttpServer::stop() {
   const std::scoped_lock one_at_a_time(impl_->stopping);  // a second caller returns when the first has finished
   if (impl_->stopped.exchange(true) || !impl_->thread.joinable()) return;
-  asio::post(impl_->io, [impl = impl_.get()] {
-    impl->close_all();
-    // One more turn, so that the coroutines of the closed connections run to their end.
-    asio::post(impl->io, [impl] { impl->io.stop(); });
+  impl_->loop.post([impl = impl_.get()] {
+    impl->loop.unwatch(impl->listener.get());
+    impl->listener.reset();
+    for (const auto& c : impl->all()) c->close();
+    impl->loop.stop();
   });
   impl_->thread.join();
 }
@@ -527,19 +504,17 @@ int HttpServer::port() const { return impl_->port; }
 int HttpServer::n_connections() const { return impl_->n_connections; }
 
 void HttpServer::post(std::function<void()> task) {
-  if (!impl_->stopped) asio::post(impl_->io, std::move(task));
+  if (!impl_->stopped) impl_->loop.post(std::move(task));
 }
 
 void HttpServer::every(std::chrono::milliseconds period, std::function<void()> task) {
-  asio::co_spawn(impl_->io, impl_->every_loop(period, std::move(task)), asio::detached);
+  impl_->loop.every(period, std::move(task));
 }
 
 void HttpServer::close_idle() {
   post([impl = impl_.get()] {
     impl->closing_idle = true;
-    std::vector<std::shared_ptr<Connection>> all;
-    for (Connection* c : impl->connections) all.push_back(c->shared_from_this());
-    for (const auto& c : all) c->close_when_idle();
+    for (const auto& c : impl->all()) c->close_when_idle();
   });
 }
 

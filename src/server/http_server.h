@@ -1,4 +1,4 @@
-// HTTP/1.1 over one listening socket: one io_context and one thread. Keep-alive, pipelining, Content-Length and chunked
+// HTTP/1.1 over one listening socket, on one thread. Keep-alive, pipelining, Content-Length and chunked
 // bodies, 100-continue, chunked streaming replies; a client that leaves is noticed while its request runs, a client
 // that does not read holds only its own backlog. What a request means is the handler's business (server.h).
 //
@@ -34,7 +34,7 @@ class HttpServer {
   int port() const;
 
   void post(std::function<void()> task);  // any thread: run on the io thread; dropped after stop()
-  // IO thread: run every `period` until stop().
+  // IO thread, or before start(): run every `period` until stop().
   void every(std::chrono::milliseconds period, std::function<void()> task);
   void close_idle();  // any thread: ends connections without a request, and every other one after its current request
   int n_connections() const;
@@ -43,7 +43,7 @@ class HttpServer {
   struct Impl;  // http_server.cpp
 
  private:
-  std::shared_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace braid

@@ -66,6 +66,49 @@ TEST_F(HttpServerTest, KeepAliveAndPipelining) {
   EXPECT_EQ(c.read_reply().body, "GET /3? ");
 }
 
+// What comes while a request runs is read, kept, and answered after it; more of it than a bound ends the connection.
+TEST_F(HttpServerTest, PipelinedBehindARunningRequest) {
+  start();
+  TestClient c = client();
+  c.send(TestClient::request_bytes("GET", "/hold"));
+  while (n_requests_ < 1) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) c.send(TestClient::request_bytes("POST", "/next", std::string(100000, 'n')));
+  server_->post([this] { held_->reply({.body = "first"}); });
+  EXPECT_EQ(c.read_reply().body, "first");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.read_reply().body, "POST /next? " + std::string(100000, 'n'));
+  c.send(TestClient::request_bytes("GET", "/hold"));
+  while (n_requests_ < 5) std::this_thread::yield();
+  c.send(TestClient::request_bytes("POST", "/next", std::string(2 << 20, 'n')));
+  EXPECT_TRUE(c.closed_by_server());
+  for (int i = 0; i < 1000 && n_gone_ == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(n_gone_, 1);
+  EXPECT_TRUE(alive());
+}
+
+// A writer that holds back above the bound is told when all has been taken, whether or not the socket was ever full.
+TEST_F(HttpServerTest, DrainedAfterABacklog) {
+  start();
+  for (const size_t n : {Exchange::kBacklogHigh + 1, size_t{16} << 20}) {
+    TestClient c = client();
+    const int before = n_requests_;
+    c.send(TestClient::request_bytes("GET", "/hold"));
+    while (n_requests_ == before) std::this_thread::yield();
+    server_->post([this, n] {
+      held_->start_stream({.content_type = "text/plain"});
+      held_->on_drained = [x = held_.get()] {
+        EXPECT_EQ(x->backlog_bytes(), 0u);
+        x->write("drained");
+        x->end();
+      };
+      held_->write(std::string(n, 'x'));
+    });
+    const TestReply r = c.read_reply();
+    EXPECT_TRUE(r.complete);
+    EXPECT_EQ(r.body.size(), n + 7);
+    EXPECT_TRUE(r.body.ends_with("drained"));
+  }
+}
+
 TEST_F(HttpServerTest, BytesMayComeOneAtATime) {
   start();
   TestClient c = client();

@@ -52,7 +52,7 @@ class Exchange {
   virtual bool open() const = 0;             // a reply can still reach the client
 
   std::function<void()> on_gone;     // the client left before the end; called once
-  std::function<void()> on_drained;  // the backlog has become empty, and the stream has not ended
+  std::function<void()> on_drained;  // a backlog above kBacklogHigh has become empty, and the stream has not ended
 
   // A writer that merges its output while the backlog is above this never queues more than one merged piece.
   static constexpr size_t kBacklogHigh = 64 << 10;

@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kSegment = 1024;
+constexpr int64_t kSegment = 256;
 constexpr int kMostRows = 128;  // of a block
 constexpr int kMaxRanks = 64;
 constexpr int64_t kBlockFloats = 96 * 1024;  // sums of a block: what fits the second-level cache beside a tile
@@ -74,10 +74,12 @@ class BlockAttention {
   PartialRows partial(float* memory, int rows) const { return tile_.partial(memory, rows); }
 
   void begin(const Block& block) {
-    block_ = block;
+    choose(block);
     for (int r = 0; r < block.rows(); ++r) tile_.set_query(r, row_of(q_, block.token(r), block.head(r)));
     tile_.choose_lanes(block.n_tokens == 1, block.rows());
   }
+
+  void choose(const Block& block) { block_ = block; }  // for all but segment()
 
   int64_t n_segments(int stripe) const {
     return (stripe_shard(stripe).local_length(block_.keys) + kSegment - 1) / kSegment;
@@ -216,7 +218,7 @@ void attend_by_segments(Workers& workers, double nanoseconds, const std::vector<
   std::vector<PartialRows> sums;
   BlockAttention mine = make(0);
   for (const Block& b : blocks) {
-    mine.begin(b);
+    mine.choose(b);
     for (int s = 0; s < mine.n_stripes(); ++s) {
       for (int64_t i = 0; i < mine.n_segments(s); ++i) {
         sums.push_back(mine.partial(take(mine.partial_floats(b.rows())), b.rows()));
@@ -232,7 +234,7 @@ void attend_by_segments(Workers& workers, double nanoseconds, const std::vector<
   });
   const PartialRows* next = sums.data();
   for (const Block& b : blocks) {
-    mine.begin(b);
+    mine.choose(b);
     write(b, mine.whole_of(next));
     for (int s = 0; s < mine.n_stripes(); ++s) next += mine.n_segments(s);
   }
@@ -250,7 +252,7 @@ void CpuBackend::attend(const Tensor& q, const KvCache& cache, const AttentionSp
   const int n_stripes = BlockAttention::stripes_here(spec, batch);
   const int64_t per_row = (n_stripes + 1) * AttentionTile::padded(dv, kernels_.lanes);
   const int rows_per_block = static_cast<int>(std::clamp<int64_t>(kBlockFloats / per_row, 8, kMostRows));
-  const std::vector<Block> blocks = make_blocks(q, cache, batch, rows_per_block);
+  const std::vector<Block> blocks = dealt(make_blocks(q, cache, batch, rows_per_block), workers_.size());
   double nanoseconds = 0.0;
   for (const Block& b : blocks) {
     nanoseconds += 2.0 * static_cast<double>(b.rows() * b.keys * (dk + dv)) / kFlopsPerNanosecond + 1000.0;

@@ -73,7 +73,8 @@ void CpuBackend::attention_rows(Tensor y, Tensor lse, Tensor q, Tensor k, Tensor
   BRAID_CHECK(dk == k.dim(2) + (k_rope ? k_rope.dim(1) : 0), "keys of {} lanes, queries of {}", k.dim(2), dk);
   BRAID_CHECK(k.dtype == v.dtype && (!k_rope || k_rope.dtype == k.dtype));
   const int64_t fair = q.dim(0) * q.dim(1) / (kBlocksPerWorker * workers_.size());
-  const std::vector<RowBlock> blocks = cut(spans, q.dim(1), std::clamp<int64_t>(fair, kLeastBlockRows, kMaxBlockRows));
+  const std::vector<RowBlock> blocks =
+      dealt(cut(spans, q.dim(1), std::clamp<int64_t>(fair, kLeastBlockRows, kMaxBlockRows)), workers_.size());
   double nanoseconds = 0.0;
   for (const RowBlock& b : blocks) {
     nanoseconds += 2.0 * static_cast<double>(b.n_rows * b.n_keys * (dk + dv)) / kFlopsPerNanosecond + 500.0;

@@ -61,6 +61,8 @@ class CpuBackend final : public HostBackend {
   // y[t] = sum over the experts of t's pairs of weight * down(gated). Pairs are grouped by expert: `start` [count + 1].
   void add_experts(Tensor y, Tensor gated /*[pairs, F]*/, const int32_t* start, const int32_t* token,
                    const float* weight, const ExpertWeights&);
+  void add_few_pairs(Tensor y, Tensor gated, const int32_t* start, const int32_t* token, const float* weight,
+                     const ExpertWeights&);
   // f(row, worker) for every row, in chunks; `nanoseconds` per row is a guess.
   template <typename F>
   void for_rows(int64_t n_rows, double nanoseconds, const F& f);

@@ -1,8 +1,11 @@
 // Routing and the mixture of experts: (row, expert) pairs are grouped by expert; a first pass computes the gated
 // product of every pair, a second one, cut by columns and rows of the output, adds the experts' down products by
 // ascending id. With slices of F every slice is such a sum of its own and the slices are added in a tree at the end.
+// Few pairs have their down products kept apart and added afterwards, with the same bits: then an expert's weights are
+// read from end to end instead of in pieces as long as a panel.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/cpu/cpu_backend.h"
@@ -13,6 +16,7 @@ namespace {
 
 constexpr int64_t kPairChunk = 96;    // pairs of one task of the first pass
 constexpr int64_t kTokenChunk = 256;  // tokens of one task of the second pass
+constexpr int64_t kFewPairs = 64;
 constexpr double kFlopsPerNanosecond = 60.0, kBytesPerNanosecond = 20.0;
 
 const void* element(const Tensor& t, int64_t offset) {
@@ -51,6 +55,33 @@ void group_pairs(Pairs& pairs, const Tensor& ids, const Tensor& weights, const E
   pairs.start[0] = 0;
 }
 
+// Tasks (expert, panel, chunk of the expert's pairs) of the experts that have pairs, in this order.
+class ExpertTasks {
+ public:
+  ExpertTasks(const int32_t* start, int n_experts, int64_t n_panels) : start_(start) {
+    first_.reserve(static_cast<size_t>(n_experts) + 1);
+    first_.push_back(0);
+    for (int e = 0; e < n_experts; ++e) first_.push_back(first_.back() + chunks(e) * n_panels);
+  }
+  int64_t size() const { return first_.back(); }
+
+  struct Task {
+    int64_t expert, panel;
+    int64_t begin, end;  // pairs
+  };
+  Task operator[](int64_t i) const {
+    const int64_t e = std::upper_bound(first_.begin(), first_.end(), i) - first_.begin() - 1;
+    const int64_t within = i - first_[static_cast<size_t>(e)], begin = start_[e] + within % chunks(e) * kPairChunk;
+    return {e, within / chunks(e), begin, std::min<int64_t>(begin + kPairChunk, start_[e + 1])};
+  }
+
+ private:
+  int64_t chunks(int64_t e) const { return (start_[e + 1] - start_[e] + kPairChunk - 1) / kPairChunk; }
+
+  const int32_t* start_;
+  std::vector<int64_t> first_;  // task of every expert
+};
+
 double guess_nanoseconds(int64_t pairs, int n_experts, int64_t elements, const WeightFormat& stored) {
   const auto weights = static_cast<double>(elements);
   return std::max(
@@ -86,13 +117,10 @@ void CpuBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const Exper
     const PanelLayout l = gate_up_layout(w);
     const Tensor rows = readable(x, w.stored);
     const auto product = products(rows.dtype, w.stored).gated;
-    const int64_t chunks = (n_tokens + kPairChunk - 1) / kPairChunk;  // of one expert's pairs at most
     const double nanoseconds = guess_nanoseconds(pairs.n, w.count, l.n * l.k, w.stored);
-    workers_.run(w.count * chunks * l.n_panels(), nanoseconds, [&](int64_t task, int) {
-      const int64_t e = task / (chunks * l.n_panels()), p = task / chunks % l.n_panels();
-      const int64_t begin = pairs.start[e] + task % chunks * kPairChunk;
-      const int64_t end = std::min<int64_t>(begin + kPairChunk, pairs.start[e + 1]);
-      if (begin >= end) return;
+    const ExpertTasks tasks(pairs.start, w.count, l.n_panels());
+    workers_.run(tasks.size(), nanoseconds, [&](int64_t task, int) {
+      const auto [e, p, begin, end] = tasks[task];
       const int64_t column = p * l.panel / 2;
       const void* in[kPairChunk];
       void* out[kPairChunk];
@@ -113,7 +141,39 @@ void CpuBackend::moe(Tensor y, Tensor x, Tensor ids, Tensor weights, const Exper
       product(a);
     });
   }
-  add_experts(y, readable(gated, w.stored), pairs.start, pairs.token, pairs.weight, w);
+  const auto add = w.k_slices == 1 && pairs.n <= kFewPairs ? &CpuBackend::add_few_pairs : &CpuBackend::add_experts;
+  (this->*add)(y, readable(gated, w.stored), pairs.start, pairs.token, pairs.weight, w);
+}
+
+void CpuBackend::add_few_pairs(Tensor y, Tensor gated, const int32_t* start, const int32_t* token, const float* weight,
+                               const ExpertWeights& w) {
+  const PanelLayout l = down_layout(w);
+  const auto product = products(gated.dtype, w.stored).store;
+  const int64_t n_pairs = start[w.count];
+  const Tensor down = scratch(DType::kF32, {n_pairs, w.hidden});
+  const ExpertTasks tasks(start, w.count, l.n_panels());
+  workers_.run(tasks.size(), guess_nanoseconds(n_pairs, w.count, l.n * l.k, w.stored), [&](int64_t task, int) {
+    const auto [e, p, begin, end] = tasks[task];
+    const void* in[kPairChunk];
+    void* out[kPairChunk];
+    for (int64_t i = begin; i < end; ++i) {
+      in[i - begin] = element(gated, i * gated.stride[0]);
+      out[i - begin] = down.row<float>(i) + p * l.panel;
+    }
+    ProductArgs a;
+    a.x = in;
+    a.y = out;
+    a.rows = static_cast<int>(end - begin);
+    a.k = w.ffn;
+    set_codes(a, w.stored);
+    a.panel = element(w.down, e * l.size() + l.offset(p));
+    a.width = l.width(p);
+    a.columns = l.columns(p);
+    product(a);
+  });
+  for (int64_t t = 0; t < y.dim(0); ++t) std::memset(y.row<float>(t), 0, static_cast<size_t>(w.hidden) * sizeof(float));
+  for (int64_t i = 0; i < n_pairs; ++i)
+    kernels_.add_scaled(y.row<float>(token[i]), down.row<float>(i), weight[i], w.hidden);
 }
 
 void CpuBackend::add_experts(Tensor y, Tensor gated, const int32_t* start, const int32_t* token, const float* weight,

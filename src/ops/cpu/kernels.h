@@ -93,6 +93,7 @@ struct Kernels {
   void (*from_float)(void* y, DType, const float* x, int64_t n, float factor);  // y = x * factor
   void (*norm)(float* x, const float* w, int64_t n, float eps, DType compute);  // in place; w null: no weight
   void (*add)(float* y, const float* x, int64_t n);
+  void (*add_scaled)(float* y, const float* x, float factor, int64_t n);  // y += factor * x as `accumulate` does it
   void (*silu_mul)(float* y, const float* gate, const float* up, int64_t n);
   void (*rotate)(float* x, const float* cos_sin, int d, bool interleaved);
   void (*round)(float* x, int64_t n, DType compute);

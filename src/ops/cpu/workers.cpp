@@ -26,6 +26,7 @@ uint32_t wait_for_change(const std::atomic<uint32_t>& value, uint32_t seen) {
 
 Workers::Workers(int n_threads) {
   BRAID_CHECK(n_threads >= 1, "{} threads", n_threads);
+  ranges_ = std::make_unique<Range[]>(static_cast<size_t>(n_threads));
   for (int w = 1; w < n_threads; ++w) threads_.emplace_back([this, w] { serve(w); });
 }
 
@@ -45,34 +46,47 @@ void Workers::serve(int worker) {
   }
 }
 
-void Workers::work(int worker) {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+int64_t Workers::work_on(int victim, int worker) {
+  std::atomic<uint64_t>& range = ranges_[static_cast<size_t>(victim)].left;
+  int64_t done = 0;
+  uint64_t left = range.load(std::memory_order_acquire);
   while (true) {
-    const uint32_t n = n_tasks_.load(std::memory_order_acquire);
+    const uint64_t first = left >> kTaskBits & kMostTasks, end = left & kMostTasks;
+    if (first >= end) return done;
     const Job job = job_.load(std::memory_order_relaxed);
     const void* context = context_.load(std::memory_order_relaxed);
-    const auto task = static_cast<uint32_t>(ticket);
-    if (task >= n) return;
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      continue;
-    }
-    job(context, task, worker);
-    if (n_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == n) n_done_.notify_one();
-    ticket = ticket_.load(std::memory_order_acquire);
+    const bool own = victim == worker;
+    const uint64_t rest = own ? left + (uint64_t{1} << kTaskBits) : left - 1;
+    if (!range.compare_exchange_weak(left, rest, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    job(context, static_cast<int64_t>(own ? first : end - 1), worker);
+    ++done;
+    left = range.load(std::memory_order_acquire);
   }
+}
+
+void Workers::work(int worker) {
+  int64_t done = 0;
+  for (int i = 0; i < size(); ++i) done += work_on((worker + i) % size(), worker);
+  if (done == 0) return;
+  const uint32_t n = n_tasks_.load(std::memory_order_relaxed);  // of this job still: these are not yet counted
+  const auto count = static_cast<uint32_t>(done);
+  if (n_done_.fetch_add(count, std::memory_order_acq_rel) + count == n) n_done_.notify_one();
 }
 
 void Workers::run_shared(int64_t n_tasks, Job job, const void* context) {
   if (n_tasks == 0) return;
-  BRAID_CHECK(n_tasks < static_cast<int64_t>(kClosed), "{} tasks", n_tasks);
+  BRAID_CHECK(n_tasks <= static_cast<int64_t>(kMostTasks), "{} tasks", n_tasks);
   const uint64_t number = job_number_.load(std::memory_order_relaxed) + 1;
-  // Closed first: whoever still holds the last job's ticket may read the new fields, but can no longer claim.
-  ticket_.store(number << 32 | kClosed, std::memory_order_release);
   n_done_.store(0, std::memory_order_relaxed);
+  n_tasks_.store(static_cast<uint32_t>(n_tasks), std::memory_order_relaxed);
   job_.store(job, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
-  n_tasks_.store(static_cast<uint32_t>(n_tasks), std::memory_order_release);
-  ticket_.store(number << 32, std::memory_order_release);
+  for (int w = 0; w < size(); ++w) {
+    const auto first = static_cast<uint64_t>(n_tasks * w / size()),
+               end = static_cast<uint64_t>(n_tasks * (w + 1) / size());
+    ranges_[static_cast<size_t>(w)].left.store(number << 2 * kTaskBits | first << kTaskBits | end,
+                                               std::memory_order_release);
+  }
   job_number_.store(static_cast<uint32_t>(number), std::memory_order_release);
   job_number_.notify_all();
 

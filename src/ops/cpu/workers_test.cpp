@@ -1,9 +1,12 @@
-// Worker threads: every task once, whatever the sizes, also in thousands of short jobs in a row.
+// Worker threads: every task once, whatever the sizes, also in thousands of short jobs in a row; who does which.
 #include "ops/cpu/workers.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 namespace braid {
 namespace {
@@ -37,6 +40,32 @@ TEST(Workers, ManyShortJobsFollowEachOther) {
     for (size_t i = 0; i < n; ++i) want += job + static_cast<int64_t>(i);
     ASSERT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), want) << "job " << job;
   }
+}
+
+TEST(Workers, EveryThreadTakesItsOwnTasksFromTheFront) {
+  constexpr int kThreads = 3, kTasks = 100;
+  Workers workers(kThreads);
+  for (int job = 0; job < 200; ++job) {
+    std::vector<int> by(kTasks, -1);
+    workers.run(kTasks, kLong, [&](int64_t task, int worker) { by[static_cast<size_t>(task)] = worker; });
+    for (int w = 0; w < kThreads; ++w) {
+      const auto begin = by.begin() + kTasks * w / kThreads, end = by.begin() + kTasks * (w + 1) / kThreads;
+      ASSERT_TRUE(std::is_partitioned(begin, end, [&](int worker) { return worker == w; })) << "thread " << w;
+    }
+  }
+}
+
+TEST(Workers, ASlowThreadHoldsUpOneTaskOnly) {
+  Workers workers(2);
+  std::atomic<int> others{0};
+  workers.run(100, kLong, [&](int64_t task, int worker) {
+    if (task == 0) {
+      while (others < 99) std::this_thread::yield();
+    } else {
+      ++others;
+    }
+  });
+  EXPECT_EQ(others, 99);
 }
 
 TEST(Workers, ShortWorkStaysWithTheCaller) {

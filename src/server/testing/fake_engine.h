@@ -42,9 +42,11 @@ class FakeEngine final : public Engine {
 
   void submit(Request request, Sink sink) override {
     FakeScript script = script_(request);
-    const std::scoped_lock lock(mutex_);
-    submitted_.push_back(request);
-    live_.push_back({std::move(request), std::move(sink), std::move(script)});
+    {
+      const std::scoped_lock lock(mutex_);
+      submitted_.push_back(request);
+      live_.push_back({std::move(request), std::move(sink), std::move(script)});
+    }
     wake_.notify_all();
   }
   void abort(RequestId id) override {
@@ -113,17 +115,19 @@ class FakeEngine final : public Engine {
       wake_.wait(lock, [&] { return stop.stop_requested() || (!live_.empty() && !paused_); });
       if (stop.stop_requested()) return;
       ++stats_.steps;
-      for (auto it = live_.begin(); it != live_.end();) it = step(*it) ? live_.erase(it) : std::next(it);
+      std::vector<std::pair<Sink, Delta>> made;
+      for (auto it = live_.begin(); it != live_.end();) it = step(*it, made) ? live_.erase(it) : std::next(it);
       const bool only_hanging =
           !live_.empty() && std::all_of(live_.begin(), live_.end(), [](const Live& l) { return l.script.hang; });
       lock.unlock();
+      for (auto& [sink, delta] : made) sink(std::move(delta));
       std::this_thread::sleep_for(only_hanging ? std::max(step_time_, std::chrono::microseconds(1000)) : step_time_);
       lock.lock();
     }
   }
 
-  // True: the request has ended.
-  bool step(Live& l) {
+  // True: the request has ended. What it made is delivered after the lock, as a real engine does.
+  bool step(Live& l, std::vector<std::pair<Sink, Delta>>& made) {
     Delta d;
     d.id = l.request.id;
     d.cached_tokens = l.script.cached_tokens;
@@ -143,7 +147,7 @@ class FakeEngine final : public Engine {
       for (int i = 0; i < l.script.tokens_per_step && d.finish == FinishReason::kNone; ++i) make_token(l, d);
     }
     const bool ended = d.finish != FinishReason::kNone;
-    l.sink(std::move(d));
+    made.emplace_back(l.sink, std::move(d));
     return ended;
   }
 

@@ -101,6 +101,11 @@ void add(float* y, const float* x, int64_t n) {
   for_vectors(y, n, [&](int64_t i, int64_t lanes) { return load_n(y + i, lanes) + load_n(x + i, lanes); });
 }
 
+void add_scaled(float* y, const float* x, float factor, int64_t n) {
+  const F f = broadcast(factor);
+  for_vectors(y, n, [&](int64_t i, int64_t lanes) { return fma(f, load_n(x + i, lanes), load_n(y + i, lanes)); });
+}
+
 void silu_mul(float* y, const float* gate, const float* up, int64_t n) {
   for_vectors(y, n, [&](int64_t i, int64_t lanes) { return silu(load_n(gate + i, lanes)) * load_n(up + i, lanes); });
 }
@@ -172,6 +177,7 @@ void add_rows(Kernels& table) {
   table.from_float = from_float;
   table.norm = norm;
   table.add = add;
+  table.add_scaled = add_scaled;
   table.silu_mul = silu_mul;
   table.rotate = rotate;
   table.round = round_row;
