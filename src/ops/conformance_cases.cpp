@@ -577,7 +577,7 @@ Cases benchmark_cases() {
     add_head_linear(cases, t, 8, 64, 32, kF32, kBF16);
     add_moe(cases, t, 192, 48, 16, 4, 0, 16, kF32, kBF16, 1);
     add_moe(cases, t, 192, 48, 16, 4, 0, 16, kF32, kBF16, 8);
-    add_moe(cases, t, 1024, 512, 32, 4, 0, 32, kBF16, kBF16, 1);
+    for (const WeightFormat& w : {WeightFormat(kBF16), WeightFormat(DType::kF8E4M3, 128)}) add_moe(cases, t, 1024, 512, 32, 4, 0, 32, kBF16, w, 1);
     add_rows(cases, t, 1024, kF32);
   }
   const AttentionShape demo{8, 1, 80, 64, true}, half{4, 1, 80, 64, true}, mla{16, 1, 576, 512, true};
