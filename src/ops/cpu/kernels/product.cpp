@@ -81,8 +81,9 @@ static_assert(kTileRows == 6 && kTileVectors <= 4);
 
 struct Coded {};  // as a type of weights
 
-constexpr int kBlockTiles = 8;       // a group's codes are widened once for that many
-constexpr int kRowsInRegisters = 4;  // up to so many rows take the codes straight into registers
+constexpr int kBlockTiles = 16;          // a group's codes are widened once for that many
+constexpr int kTileRowsInRegisters = 4;  // of tiles that take the codes straight into registers
+constexpr int kFewRows = 8;              // for up to so many rows that costs less than a widened copy
 constexpr int kMaxGroup = 128;
 
 // Rows [row, row + rows) of a block, tile by tile.
@@ -102,7 +103,7 @@ __attribute__((noinline)) void group_sums(TileSums& sums, const void* const* row
   clear(acc);
   if (widened) {
     product_tile<R, NV>(acc, x, widened, NV * kLanes, k);
-  } else if constexpr (R <= kRowsInRegisters) {
+  } else if constexpr (R <= kTileRowsInRegisters) {
     coded_tile<R, NV>(acc, x, group + NV * kLanes * sizeof(float), k, reader);
   }
 #pragma GCC unroll 8
@@ -138,12 +139,11 @@ BRAID_INLINE void group_sums_of_rows(TileSums& sums, const void* const* rows, in
 
 // The sums of all tiles of a block: tile t's of slice s at sums[t * k_slices + s].
 template <int NV, typename X>
-void block_sums(TileSums* sums, const ProductArgs& a, const TileRows* tiles, int n_tiles) {
+void block_sums(TileSums* sums, const ProductArgs& a, const TileRows* tiles, int n_tiles, bool widen) {
   alignas(64) uint32_t buffer[kMaxGroup / 2 * NV * kLanes];
   const CodeReader reader = CodeReader::of(*a.codes);
   const auto* group = static_cast<const uint8_t*>(a.panel);
   const int64_t slice = a.k / a.k_slices;
-  const bool widen = n_tiles > 1 || tiles[0].rows > kRowsInRegisters;
   for (int s = 0; s < a.k_slices; ++s) {
     for (int64_t first = 0; first < slice; first += a.group) {
       const int64_t k = first + a.group < slice ? a.group : slice - first;
@@ -168,18 +168,21 @@ BRAID_INLINE void for_each_coded_tile(const ProductArgs& a, Epilogue epilogue) {
     const int end = a.rows * (b + 1) / blocks;
     TileRows tiles[kBlockTiles];
     int n_tiles = 0;
-    for (int row = a.rows * b / blocks; row < end; ++n_tiles) {
-      tiles[n_tiles] = {row, tile_rows(end - row)};
+    int row = a.rows * b / blocks;
+    const bool widen = end - row > kFewRows;
+    for (; row < end; ++n_tiles) {
+      const int few = (end - row + kTileRowsInRegisters - 1) / kTileRowsInRegisters;
+      tiles[n_tiles] = {row, widen ? tile_rows(end - row) : (end - row + few - 1) / few};
       row += tiles[n_tiles].rows;
     }
     if (vectors == kTileVectors) {
-      block_sums<kTileVectors, X>(sums, a, tiles, n_tiles);
+      block_sums<kTileVectors, X>(sums, a, tiles, n_tiles, widen);
     } else if (vectors == 1) {
-      block_sums<1, X>(sums, a, tiles, n_tiles);
+      block_sums<1, X>(sums, a, tiles, n_tiles, widen);
     } else if (vectors == 2) {
-      block_sums<2, X>(sums, a, tiles, n_tiles);
+      block_sums<2, X>(sums, a, tiles, n_tiles, widen);
     } else {
-      block_sums<kTileVectors == 4 ? 3 : 1, X>(sums, a, tiles, n_tiles);
+      block_sums<kTileVectors == 4 ? 3 : 1, X>(sums, a, tiles, n_tiles, widen);
     }
     for (int t = 0; t < n_tiles; ++t) epilogue(sums[t * a.k_slices], tiles[t].row, tiles[t].rows);
   }
