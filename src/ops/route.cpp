@@ -28,19 +28,6 @@ void mark_largest(Marks& chosen, std::span<const float> values, const Marks& eli
   }
 }
 
-float group_value(std::span<const float> members, GroupScore how) {
-  float first = kNever, second = kNever;
-  for (const float v : members) {
-    if (v > first) {
-      second = first;
-      first = v;
-    } else if (v > second) {
-      second = v;
-    }
-  }
-  return how == GroupScore::kTopTwoSum ? first + second : first;
-}
-
 }  // namespace
 
 void choose_experts(std::span<int32_t> ids, float* weights, std::span<const float> scores, const float* bias,
@@ -57,7 +44,7 @@ void choose_experts(std::span<int32_t> ids, float* weights, std::span<const floa
   if (spec.group_score != GroupScore::kNone && spec.n_groups > 1) {
     const auto groups = static_cast<size_t>(spec.n_groups), size = n / groups;
     std::array<float, kMaxExperts> values;
-    for (size_t g = 0; g < groups; ++g) values[g] = group_value({rank.data() + g * size, size}, spec.group_score);
+    for (size_t g = 0; g < groups; ++g) values[g] = group_value(rank.data() + g * size, static_cast<int>(size), spec.group_score);
     Marks best{};
     mark_largest(best, {values.data(), groups}, eligible, spec.top_groups);
     for (size_t i = 0; i < n; ++i) eligible[i] = best[i / size];

@@ -53,14 +53,18 @@ LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
   const ModelConfig& c = s.config();
   const int64_t q_rows = c.n_heads * (nope_ + rope_dim_);
   const Role query = exchange_.replicates_queries() ? Role::kGroupHeads : Role::kHeads;
+  std::vector<Scope::Part> from_x;
   if (c.mla->q_lora_rank > 0) {
-    q_a_ = (s / "q_a_proj").linear(Role::kReplicated, c.mla->q_lora_rank, c.hidden);
+    from_x.push_back({"q_a_proj", Role::kReplicated, c.mla->q_lora_rank});
     q_norm_.emplace(s / "q_a_layernorm", c.mla->q_lora_rank, eps_);
     q_b_ = (s / "q_b_proj").linear(query, q_rows, c.mla->q_lora_rank);
+  } else if (query_heads_ == heads_) {
+    from_x.push_back({"q_proj", query, q_rows});
   } else {
     q_b_ = (s / "q_proj").linear(query, q_rows, c.hidden);
   }
-  kv_a_ = (s / "kv_a_proj_with_mqa").linear(Role::kReplicated, latent_ + rope_dim_, c.hidden);
+  from_x.push_back({"kv_a_proj_with_mqa", Role::kReplicated, latent_ + rope_dim_});
+  from_x_ = s.linear(from_x, c.hidden);
   kv_norm_ = (s / "kv_a_layernorm").norm(latent_);
   const UpProjections up = load_up_projections(s, exchange_.replicates_queries(), exchange_.projects_before_merge());
   k_up_ = up.k;
@@ -68,23 +72,18 @@ LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
   k_expand_ = up.k_expand;
   v_expand_ = up.v_expand;
   const int64_t own = heads_ * (nope_ + rope_dim_), first = query_heads_ > heads_ ? s.parallel().where().dcp * own : 0;
-  q_own_ = backend_->linear_rows(q_b_, first, first + own);
-}
-
-Tensor LatentAttention::query_input(Tensor x) const {
-  if (!q_a_) return x;
-  Tensor latent = backend_->scratch(x.dtype, {x.dim(0), q_a_->n});
-  backend_->linear(latent, x, *q_a_);
-  return (*q_norm_)(latent);
+  if (q_b_.n > 0) q_own_ = backend_->linear_rows(q_b_, first, first + own);
 }
 
 Tensor LatentAttention::group_query(Tensor in) const {
+  if (q_b_.n == 0) return in.split_last(query_heads_, nope_ + rope_dim_);
   Tensor q = backend_->scratch(in.dtype, {in.dim(0), q_b_.n});
   backend_->linear(q, in, q_b_);
   return q.view({in.dim(0), query_heads_, nope_ + rope_dim_});
 }
 
 Tensor LatentAttention::own_query(Tensor in) const {
+  if (q_b_.n == 0) return group_query(in);  // of the own heads alone
   const int64_t d = nope_ + rope_dim_, own = heads_ * d;
   if (q_own_.packed) {
     Tensor q = backend_->scratch(in.dtype, {in.dim(0), own});
@@ -97,9 +96,11 @@ Tensor LatentAttention::own_query(Tensor in) const {
 
 void LatentAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
   const int64_t n = x.dim(0);
-  Tensor in = query_input(x);
-  Tensor kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
-  backend_->linear(kv_a, x, kv_a_);
+  const Tensor made = backend_->scratch(x.dtype, {n, from_x_.n});
+  backend_->linear(made, x, from_x_);
+  const int64_t query_lanes = from_x_.n - latent_ - rope_dim_;
+  const Tensor query = made.columns(0, query_lanes), kv_a = made.columns(query_lanes, from_x_.n);
+  const Tensor in = q_norm_ ? (*q_norm_)(query) : query_lanes > 0 ? query : x;
   Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
   for_parts(*backend_, b, [&](const StepPart* part, const BatchMeta& batch, int64_t begin, int64_t end) {
     const Tensor some_o = o.rows(begin, end), some_in = in.rows(begin, end), some_kv = kv_a.rows(begin, end);

@@ -20,7 +20,7 @@ class LatentAttention final : public Attention, private RowSource {
   void count(ContextUse& use) const override { exchange_.count(use); }
 
  private:
-  Tensor query_input(Tensor x) const;  // what q_b_ reads: the query's latent, or x
+  // `in`: what q_b_ reads, the query's normed latent or x; or, where from_x_ makes them, the queries themselves.
   Tensor group_query(Tensor in) const; // [T, N_q, d_n + d_r]
   Tensor own_query(Tensor in) const;   // [T, N, d_n + d_r]
   // o [T, N, d_v] of some rows of the step.
@@ -37,11 +37,12 @@ class LatentAttention final : public Attention, private RowSource {
   int64_t query_heads_;  // N_q that its query projection makes: N, or those of its group
   int64_t latent_, nope_, rope_dim_, v_dim_;
   float eps_;
-  std::optional<LinearWeight> q_a_;  // with a query latent
-  std::optional<RmsNorm> q_norm_;
-  LinearWeight q_b_;                 // from the query latent, or from x
+  // [A + r + d_r, H]: all that x is multiplied with, in one product. Its first A rows make the query's latent; or, where
+  // there is none, the queries; or A is 0 where most rows of a prompt want fewer heads' queries than a decoding step.
+  LinearWeight from_x_;
+  std::optional<RmsNorm> q_norm_;    // with a query latent
+  LinearWeight q_b_;                 // from the query latent, or from x; empty where from_x_ makes the queries
   LinearWeight q_own_;               // the rows of q_b_ of this rank's heads; empty where they cannot be cut out
-  LinearWeight kv_a_;                // [r + d_r, H], replicated
   Tensor kv_norm_;                   // float32 [r]
   HeadWeight k_up_, v_up_;           // [N_q, r, d_n] and [N, d_v, r], the latter for the group's heads before a merge
   HeadWeight k_expand_, v_expand_;   // [N, d_n, r]; [N, d_v, r], part of v_up_. Empty where nothing attends to rows

@@ -30,13 +30,7 @@ __global__ __launch_bounds__(kThreads, 1) void flash_kernel(AttentionArgs a, boo
                                   a.k_slot, a.rope_row, a.dk, a.dn};
   const TileSource<BFloat16> values{static_cast<const BFloat16*>(a.v) + b.kv * a.v_head, nullptr, a.v_slot, 0, a.dv, a.dv};
 
-  for (int i = threadIdx.x; i < kFlashRows * kDk / 8; i += kThreads) {
-    const int row = i / (kDk / 8), chunk = i % (kDk / 8);
-    const bool valid = row < b.n_rows;
-    const BFloat16* from = static_cast<const BFloat16*>(a.q);
-    if (valid) from += token_of(a, b, row) * a.q_token + head_of(a, b, row) * a.q_head;
-    load_chunk(memory + row * k_row + chunk * 16, from, chunk * 8, a.dk, valid, q_aligned);
-  }
+  load_queries<kFlashRows, kThreads>(memory, a, b, kDk, q_aligned);
   auto find_slots = [&](int64_t first, int buffer) {
     const int j = threadIdx.x;
     if (j < kKeys && first + j < b.end) slots[buffer][j] = key_slot(a, b, first + j);

@@ -53,13 +53,7 @@ __global__ __launch_bounds__(kWM* kWN* kWarp) void attention_mma_kernel(Attentio
     }
     commit_copies();
   };
-  for (int i = threadIdx.x; i < kRows * dk_pad / 8; i += kThreads) {
-    const int row = i / (dk_pad / 8), chunk = i % (dk_pad / 8);
-    const bool valid = row < b.n_rows;
-    const BFloat16* from = static_cast<const BFloat16*>(a.q);
-    if (valid) from += token_of(a, b, row) * a.q_token + head_of(a, b, row) * a.q_head;
-    load_chunk(memory + row * k_row + chunk * 16, from, chunk * 8, a.dk, valid, q_aligned);
-  }
+  load_queries<kRows, kThreads>(memory, a, b, dk_pad, q_aligned);
   find_slots(b.begin, 0);
   __syncthreads();
   load_tile(b.begin, 0);

@@ -78,4 +78,16 @@ bool aligned_keys(const AttentionArgs& a) {
          a.dk % 8 == 0 && a.dn % 8 == 0 && a.dv % 8 == 0;
 }
 
+// A block's queries as kRows rows of `lanes` lanes; zeros where the block has fewer rows and behind a query's last lane.
+template <int kRows, int kThreads>
+__device__ void load_queries(char* to, const AttentionArgs& a, const AttentionBlock& b, int lanes, bool aligned) {
+  for (int i = threadIdx.x; i < kRows * lanes / 8; i += kThreads) {
+    const int row = i / (lanes / 8), chunk = i % (lanes / 8);
+    const bool valid = row < b.n_rows;
+    const BFloat16* from = static_cast<const BFloat16*>(a.q);
+    if (valid) from += token_of(a, b, row) * a.q_token + head_of(a, b, row) * a.q_head;
+    load_chunk(to + row * row_bytes(lanes) + chunk * 16, from, chunk * 8, a.dk, valid, aligned);
+  }
+}
+
 }  // namespace braid::cuda

@@ -1,6 +1,7 @@
 // Routing: a warp chooses the experts of one row, exactly as ops/route.cpp defines it.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/route.h"
 
 namespace braid::cuda {
 namespace {
@@ -41,20 +42,6 @@ __device__ void mark_largest(int8_t* marks, const float* values, int size, int n
     if (lane == 0 && chosen != kNone) marks[chosen] = 1;
     __syncwarp();
   }
-}
-
-__device__ float group_value(const float* members, int size, GroupScore how) {
-  float first = -BRAID_INFINITY, second = -BRAID_INFINITY;
-  for (int i = 0; i < size; ++i) {
-    const float v = members[i];
-    if (v > first) {
-      second = first;
-      first = v;
-    } else if (v > second) {
-      second = v;
-    }
-  }
-  return how == GroupScore::kTopTwoSum ? first + second : first;
 }
 
 __device__ double warp_sum(double x) {
