@@ -58,13 +58,14 @@ LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
     from_x.push_back({"q_a_proj", Role::kReplicated, c.mla->q_lora_rank});
     q_norm_.emplace(s / "q_a_layernorm", c.mla->q_lora_rank, eps_);
     q_b_ = (s / "q_b_proj").linear(query, q_rows, c.mla->q_lora_rank);
-  } else if (query_heads_ == heads_) {
-    from_x.push_back({"q_proj", query, q_rows});
   } else {
-    q_b_ = (s / "q_proj").linear(query, q_rows, c.hidden);
+    from_x.push_back({"q_proj", query, q_rows});
   }
   from_x.push_back({"kv_a_proj_with_mqa", Role::kReplicated, latent_ + rope_dim_});
   from_x_ = s.linear(from_x, c.hidden);
+  const int64_t first_of_kv = from_x_.n - latent_ - rope_dim_;
+  kv_a_ = backend_->linear_rows(from_x_, first_of_kv, from_x_.n);
+  if (!q_norm_) q_b_ = backend_->linear_rows(from_x_, 0, first_of_kv);
   kv_norm_ = (s / "kv_a_layernorm").norm(latent_);
   const UpProjections up = load_up_projections(s, exchange_.replicates_queries(), exchange_.projects_before_merge());
   k_up_ = up.k;
@@ -72,46 +73,62 @@ LatentAttention::LatentAttention(const Scope& s, const RopeTable& rope)
   k_expand_ = up.k_expand;
   v_expand_ = up.v_expand;
   const int64_t own = heads_ * (nope_ + rope_dim_), first = query_heads_ > heads_ ? s.parallel().where().dcp * own : 0;
-  if (q_b_.n > 0) q_own_ = backend_->linear_rows(q_b_, first, first + own);
+  q_own_ = backend_->linear_rows(q_norm_ ? q_b_ : from_x_, first, first + own);
 }
 
-Tensor LatentAttention::group_query(Tensor in) const {
-  if (q_b_.n == 0) return in.split_last(query_heads_, nope_ + rope_dim_);
+// Rows of a prompt that attend to rows need the queries of the own heads alone.
+bool LatentAttention::wants_few_queries(const BatchMeta& b) const {
+  return b.parts && !q_norm_ && query_heads_ > heads_ && kv_a_.packed && q_b_.packed && q_own_.packed;
+}
+
+Tensor LatentAttention::group_query(const Query& query) const {
+  const Tensor& in = query.in;
+  if (query.made) return in.split_last(query_heads_, nope_ + rope_dim_);
   Tensor q = backend_->scratch(in.dtype, {in.dim(0), q_b_.n});
   backend_->linear(q, in, q_b_);
   return q.view({in.dim(0), query_heads_, nope_ + rope_dim_});
 }
 
-Tensor LatentAttention::own_query(Tensor in) const {
-  if (q_b_.n == 0) return group_query(in);  // of the own heads alone
+Tensor LatentAttention::own_query(const Query& query) const {
+  const Tensor& in = query.in;
   const int64_t d = nope_ + rope_dim_, own = heads_ * d;
-  if (q_own_.packed) {
+  if (!query.made && q_own_.packed) {
     Tensor q = backend_->scratch(in.dtype, {in.dim(0), own});
     backend_->linear(q, in, q_own_);
     return q.view({in.dim(0), heads_, d});
   }
-  const int64_t first = exchange_.group_rank() * own;
-  return group_query(in).view({in.dim(0), query_heads_ * d}).columns(first, first + own).split_last(heads_, d);
+  const int64_t first = query_heads_ > heads_ ? exchange_.group_rank() * own : 0;
+  const Tensor group = query.made ? in : group_query(query).view({in.dim(0), query_heads_ * d});
+  return group.columns(first, first + own).split_last(heads_, d);
 }
 
 void LatentAttention::operator()(Tensor y, Tensor x, const KvCache& cache, const BatchMeta& b) const {
   const int64_t n = x.dim(0);
-  const Tensor made = backend_->scratch(x.dtype, {n, from_x_.n});
-  backend_->linear(made, x, from_x_);
-  const int64_t query_lanes = from_x_.n - latent_ - rope_dim_;
-  const Tensor query = made.columns(0, query_lanes), kv_a = made.columns(query_lanes, from_x_.n);
-  const Tensor in = q_norm_ ? (*q_norm_)(query) : query_lanes > 0 ? query : x;
+  Query query{x};
+  Tensor kv_a;
+  if (wants_few_queries(b)) {
+    kv_a = backend_->scratch(x.dtype, {n, kv_a_.n});
+    backend_->linear(kv_a, x, kv_a_);
+  } else {
+    const Tensor all = backend_->scratch(x.dtype, {n, from_x_.n});
+    backend_->linear(all, x, from_x_);
+    kv_a = all.columns(from_x_.n - latent_ - rope_dim_, from_x_.n);
+    const Tensor rest = all.columns(0, from_x_.n - latent_ - rope_dim_);
+    query = q_norm_ ? Query{(*q_norm_)(rest)} : Query{rest, true};
+  }
   Tensor o = backend_->scratch(x.dtype, {n, heads_, v_dim_});
   for_parts(*backend_, b, [&](const StepPart* part, const BatchMeta& batch, int64_t begin, int64_t end) {
-    const Tensor some_o = o.rows(begin, end), some_in = in.rows(begin, end), some_kv = kv_a.rows(begin, end);
-    part ? from_rows(some_o, some_in, some_kv, cache, *part) : through_cache(some_o, some_in, some_kv, cache, batch);
+    const Tensor some_o = o.rows(begin, end), some_kv = kv_a.rows(begin, end);
+    const Query some = query.rows(begin, end);
+    part ? from_rows(some_o, some, some_kv, cache, *part) : through_cache(some_o, some, some_kv, cache, batch);
   });
   out_(y, o.view({n, heads_ * v_dim_}));
 }
 
-void LatentAttention::through_cache(Tensor o, Tensor in, Tensor kv_a, const KvCache& cache, const BatchMeta& b) const {
+void LatentAttention::through_cache(Tensor o, const Query& query, Tensor kv_a, const KvCache& cache, const BatchMeta& b) const {
+  const Tensor& in = query.in;
   const int64_t n = in.dim(0);
-  Tensor q = group_query(in);
+  Tensor q = group_query(query);
   Tensor absorbed = backend_->scratch(in.dtype, {n, query_heads_, latent_ + rope_dim_});
   backend_->head_linear(absorbed.columns(0, latent_), q.columns(0, nope_), k_up_);
   backend_->mla_rope_cache(absorbed.columns(latent_, latent_ + rope_dim_), q.columns(nope_, nope_ + rope_dim_), kv_a, kv_norm_, eps_,
@@ -123,8 +140,8 @@ void LatentAttention::through_cache(Tensor o, Tensor in, Tensor kv_a, const KvCa
   backend_->head_linear(o, latent, v_up_);
 }
 
-void LatentAttention::from_rows(Tensor o, Tensor in, Tensor kv_a, const KvCache& cache, const StepPart& part) const {
-  Tensor q = own_query(in);
+void LatentAttention::from_rows(Tensor o, const Query& query, Tensor kv_a, const KvCache& cache, const StepPart& part) const {
+  Tensor q = own_query(query);
   const Tensor lanes = q.columns(nope_, nope_ + rope_dim_);
   backend_->mla_rope_cache(lanes, lanes, kv_a, kv_norm_, eps_, rope_, cache, part.batch);
   attend_rows(*backend_, o, q, expand(kv_a), cache, part, *this, exchange_.scale());

@@ -20,12 +20,18 @@ class LatentAttention final : public Attention, private RowSource {
   void count(ContextUse& use) const override { exchange_.count(use); }
 
  private:
-  // `in`: what q_b_ reads, the query's normed latent or x; or, where from_x_ makes them, the queries themselves.
-  Tensor group_query(Tensor in) const; // [T, N_q, d_n + d_r]
-  Tensor own_query(Tensor in) const;   // [T, N, d_n + d_r]
+  // Rows from which queries come: what q_b_ reads (the query's normed latent, or x), or the group's queries, made already.
+  struct Query {
+    Tensor in;
+    bool made = false;
+    Query rows(int64_t begin, int64_t end) const { return {in.rows(begin, end), made}; }
+  };
+  bool wants_few_queries(const BatchMeta&) const;
+  Tensor group_query(const Query&) const;  // [T, N_q, d_n + d_r]
+  Tensor own_query(const Query&) const;    // [T, N, d_n + d_r]
   // o [T, N, d_v] of some rows of the step.
-  void through_cache(Tensor o, Tensor in, Tensor kv_a, const KvCache&, const BatchMeta&) const;
-  void from_rows(Tensor o, Tensor in, Tensor kv_a, const KvCache&, const StepPart&) const;
+  void through_cache(Tensor o, const Query&, Tensor kv_a, const KvCache&, const BatchMeta&) const;
+  void from_rows(Tensor o, const Query&, Tensor kv_a, const KvCache&, const StepPart&) const;
   RowKeys expand(Tensor latents /*[J, r + d_r]*/) const;
   RowKeys of_window(const KvCache&, const ContextWindow&) const override;
 
@@ -37,11 +43,10 @@ class LatentAttention final : public Attention, private RowSource {
   int64_t query_heads_;  // N_q that its query projection makes: N, or those of its group
   int64_t latent_, nope_, rope_dim_, v_dim_;
   float eps_;
-  // [A + r + d_r, H]: all that x is multiplied with, in one product. Its first A rows make the query's latent; or, where
-  // there is none, the queries; or A is 0 where most rows of a prompt want fewer heads' queries than a decoding step.
-  LinearWeight from_x_;
+  LinearWeight from_x_;              // [A + r + d_r, H], all that reads x: A rows for the query's latent or the queries
+  LinearWeight kv_a_;                // its last r + d_r rows, as q_own_
   std::optional<RmsNorm> q_norm_;    // with a query latent
-  LinearWeight q_b_;                 // from the query latent, or from x; empty where from_x_ makes the queries
+  LinearWeight q_b_;                 // from the query latent; without one the first rows of from_x_, as q_own_
   LinearWeight q_own_;               // the rows of q_b_ of this rank's heads; empty where they cannot be cut out
   Tensor kv_norm_;                   // float32 [r]
   HeadWeight k_up_, v_up_;           // [N_q, r, d_n] and [N, d_v, r], the latter for the group's heads before a merge
