@@ -226,9 +226,14 @@ class Dummy(braid.TestCase):
             braid.write_reference(path, [[(7 * i + j * j) % 1536 for j in range(n)] for i, n in enumerate((3, 20, 70))], 8, 1536)
         return path
 
-    def dump(self, config, *more, code=0):
+    def dump(self, config, *more):
+        """What the run computed. Whether that passes as right is not asked: the reference is zeros, and how near bfloat16 comes to
+        float32 is luck in so small a random model, where one token in twenty meets another expert (five of six seeds fail the rule)."""
         file = self.path("dummy.safetensors")
-        self.expect(braid.run("verify", *self.words(config, "--reference", self.prompts(), "--dump", file, *more)), code)
+        if os.path.exists(file):
+            os.remove(file)
+        result = braid.run("verify", *self.words(config, "--reference", self.prompts(), "--dump", file, *more))
+        self.assertIn(result.code, (0, 1), str(result))
         return braid.read_safetensors(file)
 
     def test_every_config_is_known(self):
@@ -253,7 +258,7 @@ class Dummy(braid.TestCase):
 
     def test_backends_have_the_same_weights(self):
         for config in FAMILY:
-            cpu = self.dump(config, "--dtype", "float32", "--modes", "full", code=1)  # against zeros: not passed
+            cpu = self.dump(config, "--dtype", "float32", "--modes", "full")
             reference = self.path(config + ".safetensors")
             braid.reference_of_dump(reference, braid.prompts_of(self.prompts()), cpu)
             result = self.expect(braid.run("verify", *self.words(config, "--reference", reference, "--dtype", "float32", "--device", "reference",
@@ -261,7 +266,7 @@ class Dummy(braid.TestCase):
             self.assertLessEqual(max(p["max_abs_dlogit"] for p in result.json()["modes"][0]["prompts"]), 2e-4)
 
     def test_seed(self):
-        a, same, b = (self.dump("deepseek-r1.json", "--dtype", "float32", "--modes", "full", "--seed", seed, code=1) for seed in (5, 5, 6))
+        a, same, b = (self.dump("deepseek-r1.json", "--dtype", "float32", "--modes", "full", "--seed", seed) for seed in (5, 5, 6))
         self.assertEqual(a, same)
         self.assertNotEqual(a["logits_full_1"], b["logits_full_1"])
 
