@@ -6,11 +6,10 @@
 
 namespace braid {
 
-// float32 and bfloat16 stand for themselves. In the eight-bit types (float8_e4m3; int8 within [-127, 127]) value =
-// element
-// * scale, with one float32 scale for every `group` neighbours along k of one output. Groups are counted from the start
-// of every slice of k, the last of a slice may be short; so a slice has the same elements and scales whichever rank
-// holds it.
+// float32 and bfloat16 stand for themselves. In the eight-bit types (float8_e4m3; int8 within [-127, 127]) a value is its
+// element times a float32 scale, of which there is one for every `group` neighbours along k of one output. Groups are
+// counted from the start of every slice of k, the last of a slice may be short; so a slice has the same elements and
+// scales whichever rank holds it.
 struct WeightFormat {
   static constexpr int kMaxGroup = 128;
 
