@@ -161,7 +161,7 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
     throw Error("{} sequences of {} tokens need {} KV blocks, {} fit", batch, context, blocks, executor.n_blocks());
   }
   const std::vector<SamplingRow> sampling(static_cast<size_t>(batch));
-  std::vector<double> times, prepare, launch, device, busy, idle;
+  std::vector<double> times, prepare, launch, device, idle;
   DecodeResult r;
   int64_t replays = 0;
   const int per_round = (steps + kRounds - 1) / kRounds;
@@ -178,8 +178,7 @@ DecodeResult measure(Executor& executor, int64_t batch, int64_t context, int ste
       replays += now.replays - before.replays;
     }
     device.push_back(device_time(executor, plan, per_round, {}));
-    busy.push_back(device_time(executor, plan, per_round, sampling));
-    idle.push_back(quantile(of_round, 0.5) - busy.back());
+    idle.push_back(quantile(of_round, 0.5) - device_time(executor, plan, per_round, sampling));
     times.insert(times.end(), of_round.begin(), of_round.end());
   }
   r.batch = batch;

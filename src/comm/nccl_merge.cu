@@ -8,11 +8,11 @@
 namespace braid {
 namespace {
 
-__device__ float2 floats_of(uint32_t word, const __nv_bfloat16*) {
+__device__ float2 floats_of(uint32_t word) {
   const auto pair = reinterpret_cast<const __nv_bfloat162&>(word);
   return __bfloat1622float2(pair);
 }
-__device__ uint32_t word_of(float2 x, const __nv_bfloat16*) {
+__device__ uint32_t word_of(float2 x) {
   const __nv_bfloat162 pair = __float22bfloat162_rn(x);
   return reinterpret_cast<const uint32_t&>(pair);
 }
@@ -33,11 +33,11 @@ template <>
 struct Line<__nv_bfloat16> {
   float v[4] = {};
   __device__ void add(uint2 line, float share) {
-    const float2 low = floats_of(line.x, nullptr), high = floats_of(line.y, nullptr);
+    const float2 low = floats_of(line.x), high = floats_of(line.y);
     v[0] += share * low.x, v[1] += share * low.y;
     v[2] += share * high.x, v[3] += share * high.y;
   }
-  __device__ uint2 words() const { return make_uint2(word_of({v[0], v[1]}, nullptr), word_of({v[2], v[3]}, nullptr)); }
+  __device__ uint2 words() const { return make_uint2(word_of({v[0], v[1]}), word_of({v[2], v[3]})); }
 };
 
 // Shares of the softmax over the ranks; a rank that saw nothing has 0, whatever its values hold.

@@ -94,8 +94,8 @@ void CudaBackend::sample_later(std::span<SampleResult> out, Tensor logits, std::
                          static_cast<cuda::RowPart*>(scratch(DType::kU8, {n * cuda::kRowParts * static_cast<int64_t>(sizeof(cuda::RowPart))}).data), ints, floats + n,
                          ints + 2 * n, floats + 2 * n + n * top, static_cast<int32_t>(top)});
 
-  const auto* const host = static_cast<const int32_t*>(staged(results.n_bytes()));
-  CUDA_CHECK(cudaMemcpyAsync(const_cast<int32_t*>(host), ints, static_cast<size_t>(results.n_bytes()), cudaMemcpyDeviceToHost, stream_));
+  auto* const host = static_cast<int32_t*>(staged(results.n_bytes()));
+  CUDA_CHECK(cudaMemcpyAsync(host, ints, static_cast<size_t>(results.n_bytes()), cudaMemcpyDeviceToHost, stream_));
   std::vector<int64_t> wanted;
   for (const SamplingRow& r : rows) wanted.push_back(std::min<int64_t>(r.n_top_logprobs, vocabulary));
   when_waited_.push_back([out, host, top, wanted = std::move(wanted)] { read_samples(out, host, top, wanted); });

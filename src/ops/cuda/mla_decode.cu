@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps) mla_combine_kernel(const __g
   const int seq = blockIdx.z, row = kRowsApart ? blockIdx.x * kMergeWarps + warp : blockIdx.x;
   const int column = blockIdx.y * kColumns + 4 * lane;
   const int first_row = a.q_start[seq] * a.n_heads, rows = a.q_start[seq + 1] * a.n_heads - first_row;
-  wait_for_previous_grid();
+  wait_for_previous();
   const int2 spread = plan.spread[seq];
   if (row >= rows || spread.y < 2) return;
   const auto place = [&](int i) {  // of partial i: only the first part begins the sequence
@@ -120,25 +120,18 @@ size_t mla_decode_workspace(int n_seqs, int max_q_len, int n_heads) {
 
 cudaError_t mla_combine(const MlaPlan& plan, cudaStream_t stream) {
   const int rows = plan.args.max_q_len * plan.args.n_heads, n_seqs = plan.args.n_seqs;
-  const auto launch = [&](auto kernel, int columns, int rows_of_block) {
+  const auto start = [&](auto kernel, int columns, int rows_of_block) {
     // The same division of a multiprocessor's memory as the kernel before, which would else have to be waited for.
     const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (status != cudaSuccess) return status;
-    cudaLaunchAttribute overlap;
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3((rows + rows_of_block - 1) / rows_of_block, kMlaLatent / columns, n_seqs);
-    config.blockDim = dim3(32 * kMergeWarps);
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, plan);
+    const dim3 grid((rows + rows_of_block - 1) / rows_of_block, kMlaLatent / columns, n_seqs);
+    launch(stream, kernel, grid, 32 * kMergeWarps, 0, plan);
+    return cudaGetLastError();
   };
   // By how many parts a sequence is split into, were all of one length.
-  if (plan.n_parts < 4 * n_seqs) return launch(mla_combine_kernel<512, true>, 512, kMergeWarps);
-  if (plan.n_parts < 20 * n_seqs) return launch(mla_combine_kernel<128, true>, 128, kMergeWarps);
-  return launch(mla_combine_kernel<128, false>, 128, 1);
+  if (plan.n_parts < 4 * n_seqs) return start(mla_combine_kernel<512, true>, 512, kMergeWarps);
+  if (plan.n_parts < 20 * n_seqs) return start(mla_combine_kernel<128, true>, 128, kMergeWarps);
+  return start(mla_combine_kernel<128, false>, 128, 1);
 }
 
 cudaError_t mla_decode(const MlaDecodeArgs& args, cudaStream_t stream) {

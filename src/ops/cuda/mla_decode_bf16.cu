@@ -318,7 +318,7 @@ __device__ void value_loop(Shared& sm, const MlaPlan& plan, int half) {
     const MlaItem item = sm.item;
     arrive_once(&sm.item_empty);
     if (item.seq < 0) return;
-    launch_dependents();  // the merge waits for this grid's end all the same, but is then already there
+    let_next_begin();  // the merge waits for this grid's end all the same, but is then already there
     float o[2][64];
 #pragma unroll
     for (int i = 0; i < 128; ++i) o[i / 64][i % 64] = 0.0f;

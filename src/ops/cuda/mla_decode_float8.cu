@@ -403,7 +403,7 @@ __device__ void attend_loop(Shared<kN>& sm, const MlaPlan& plan) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(&sm.item_empty);
     if (item.seq < 0) return;
-    launch_dependents();  // the merge waits for this grid's end all the same, but is then already there
+    let_next_begin();  // the merge waits for this grid's end all the same, but is then already there
     load_queries(sm, plan, item);
     consumers_sync();
     ColumnState<kN> state;

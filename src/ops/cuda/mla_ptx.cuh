@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "tensor/launch.cuh"
+
 namespace braid {
 
 __device__ inline uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
@@ -100,8 +102,6 @@ __device__ inline void take_registers() {
 __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-__device__ inline void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ inline void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // --- warpgroup products
 // ---------------------------------------------------------------------------------------------------
